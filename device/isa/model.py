@@ -1,0 +1,186 @@
+"""What a line of MN-Core 2 assembly says, as frozen values. No behaviour: parser, printer, checks and engine read these.
+
+A program is a sequence of statements. `Bundle` is one step of the PEs (4 cycles), `Move` one MV line, `Nop` n empty steps,
+`Loop` a body that is repeated with addresses that advance; the text form (`.vsm`) has no loops and is the unrolled form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Spaces an operand can name. PE memories are addressed in words (32 bit), the others in long words (LW, 64 bit).
+LM0, LM1, GRF0, GRF1, T = "lm0", "lm1", "grf0", "grf1", "t"
+L1BM, L1BM_TURN, L2BM, DRAM, DRAM_INDIRECT, PDM, DAR = "l1bm", "l1bm_turn", "l2bm", "dram", "dram_indirect", "pdm", "dar"
+MAT_X, MAT_Y = "mat_x", "mat_y"
+OMR, IMR, BAR0, BAR1 = "omr", "imr", "bar0", "bar1"
+ALUF, MAUF, LBF, MREADF, NOWRITE = "aluf", "mauf", "lbf", "mreadf", "nowrite"
+L2BID, L1BID, MABID, PEID, SUBPEID, MSB1 = "l2bid", "l1bid", "mabid", "peid", "subpeid", "msb1"
+
+W, LW, LW2 = 1, 2, 4  # access width in words a cycle
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A single-line mask: `pattern` holds one 4-bit value per cycle, or `register` names a mask entry (0..31).
+
+    `long2` is the 2-long form (`/ll...`), which guards words of the 2LW; without it the bits guard the four 16-bit
+    quarters of the MSB LW.
+    """
+
+    pattern: tuple[int, int, int, int] | None = None
+    register: int | None = None
+    long2: bool = False
+    assertion: str = ""  # the optional trailing `t` / `p`
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand. Unused fields keep their defaults, so equal text means equal value.
+
+    addr      words for PE memories and matrix rows, LW for L1BM, L2BM, DRAM and PDM, entry for masks and DAR
+    inc       words added per cycle (`v`); `flat` gives the address of each cycle instead
+    strides   per enclosing `Loop`, outermost first: what is added to the address in each iteration
+    symbol    DRAM only: the segment that `addr` is relative to; resolved when the program is loaded
+    """
+
+    space: str
+    addr: int = 0
+    width: int = W
+    inc: int = 0
+    flat: tuple[int, int, int, int] | None = None
+    indirect: bool = False  # LM0 through T: `$mt`
+    j: int | None = None  # the PE-dependent offset `j<k>`
+    negate: bool = False
+    extend: bool = False  # suffix e
+    reduce: bool = False  # suffix r
+    mask: Mask | None = None  # destinations only
+    group: int | None = None  # @g of DRAM, PDM and L2BM
+    block: int | None = None  # .l of L2BM
+    symbol: str = ""
+    strides: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Immediate:
+    """The quoted payload of `imm`: kind is f, h, i, s, ui or us, text what stands between the quotes."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction expression: `mnemonic` without its operands and without the zero-flush mask (`flush`)."""
+
+    mnemonic: str
+    operands: tuple[Operand | Immediate, ...] = ()
+    flush: Mask | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """The instructions of one PE step."""
+
+    instructions: tuple[Instruction, ...]
+    note: str = ""  # what stands behind `#`
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Nop:
+    count: int = 1
+    note: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An MV line. `size` counts LW on the wide side; tag 0 means no tag."""
+
+    mnemonic: str
+    src: Operand | None = None
+    dst: Operand | None = None
+    size: int = 0
+    tag: int = 0
+    nd: int = 0
+    priority: int | None = None
+    note: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MaskLine:
+    """A multi-line mask: the listed memories get the entry, all others are switched off."""
+
+    entry: int
+    targets: str = ""  # letters of r s t m n k
+    long2: bool = False
+    note: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A comment line that names the node that the following statements belong to. Costs nothing."""
+
+    name: str
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """`body` executed `count` times; iteration i adds i * strides[depth] to each operand's address."""
+
+    count: int
+    body: tuple[Statement, ...]
+
+
+Statement = Bundle | Nop | Move | MaskLine | Marker | Loop
+
+
+def unroll(statements: tuple[Statement, ...] | list[Statement]) -> Iterator[Statement]:
+    """The same program without loops: what the text form holds."""
+    for statement in statements:
+        if isinstance(statement, Loop):
+            yield from _unroll_loop(statement, ())
+        else:
+            yield statement
+
+
+def _unroll_loop(loop: Loop, outer: tuple[int, ...]) -> Iterator[Statement]:
+    for iteration in range(loop.count):
+        indices = (*outer, iteration)
+        for statement in loop.body:
+            if isinstance(statement, Loop):
+                yield from _unroll_loop(statement, indices)
+            else:
+                yield _at(statement, indices)
+
+
+def _at(statement: Statement, indices: tuple[int, ...]) -> Statement:
+    if isinstance(statement, Bundle):
+        instructions = tuple(
+            Instruction(i.mnemonic, tuple(advance(o, indices) for o in i.operands), i.flush) for i in statement.instructions
+        )
+        return Bundle(instructions, statement.note, statement.line)
+    if isinstance(statement, Move):
+        from dataclasses import replace
+
+        return replace(
+            statement,
+            src=advance(statement.src, indices) if statement.src else None,
+            dst=advance(statement.dst, indices) if statement.dst else None,
+        )
+    return statement
+
+
+def advance(operand: Operand | Immediate, indices: tuple[int, ...]):
+    """The operand at the given loop iterations, without strides."""
+    if isinstance(operand, Immediate) or not operand.strides:
+        return operand
+    from dataclasses import replace
+
+    delta = sum(s * i for s, i in zip(operand.strides, indices))
+    flat = tuple(a + delta for a in operand.flat) if operand.flat else None
+    return replace(operand, addr=operand.addr + delta, flat=flat, strides=())

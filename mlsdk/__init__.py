@@ -1,0 +1,1 @@
+"""Open MLSDK: an open, inspectable MLSDK for MN-Core 2 (unofficial)."""
