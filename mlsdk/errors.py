@@ -1,0 +1,145 @@
+"""The errors that a user sees: one class for each party who must act.
+
+A message says which thing, what is so, and what to do. Nothing here imports torch, onnx or a phase, so that every folder
+may import this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "ContextError",
+    "DataDependentControlFlow",
+    "DeviceError",
+    "EmitError",
+    "GraphError",
+    "InputMismatch",
+    "LayoutError",
+    "MLSDKError",
+    "MLSDKWarning",
+    "Misuse",
+    "OptionError",
+    "ScheduleError",
+    "StoreError",
+    "TraceError",
+    "TraceWarning",
+    "UnknownOperator",
+    "UnregisteredTensor",
+    "UnregisteredTensorWarning",
+    "UnsupportedOperator",
+]
+
+
+class MLSDKError(Exception):
+    """Base of all errors of Open MLSDK; `phase` and `node` are filled in where they are known."""
+
+    phase: str = ""
+    node: str = ""
+
+
+class MLSDKWarning(UserWarning):
+    """Base of all warnings of Open MLSDK."""
+
+
+class TraceWarning(MLSDKWarning):
+    """The traced program differs from what the Python function might be taken to do."""
+
+
+class UnregisteredTensorWarning(TraceWarning):
+    """A tensor of the closure is not registered and became a constant."""
+
+
+class OptionError(MLSDKError):
+    """An option is unknown, or its value is not one of those allowed."""
+
+
+class InputMismatch(MLSDKError):
+    """An input's key, dtype or shape differs from the sample's."""
+
+
+class ContextError(MLSDKError):
+    """A Context was used in a way that its state does not allow (invalidated, registered twice, no current one)."""
+
+
+class GraphError(MLSDKError):
+    """A graph or an ONNX file is malformed, or a node breaks its operator's rule."""
+
+
+class TraceError(MLSDKError):
+    """The Python function cannot become a graph."""
+
+    phase = "trace"
+
+
+class DataDependentControlFlow(TraceError):
+    """Python asked for the value of a tensor that is known only when the program runs."""
+
+
+class UnregisteredTensor(TraceError):
+    """The function updates a tensor that is not registered, so the update would be lost."""
+
+
+@dataclass(frozen=True)
+class Misuse:
+    """One place of a user's program: what is wrong there, `file:line`, and the module path (either may be empty)."""
+
+    what: str
+    source: str = ""
+    scope: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = " in ".join(part for part in (self.source, self.scope) if part)
+        text = f"{self.what} at {where}" if where else self.what
+        return f"{text}: {self.hint}" if self.hint else text
+
+
+class UnsupportedOperator(TraceError):
+    """One or more operators cannot be compiled; `misuses` holds each with its place."""
+
+    def __init__(self, message: str, misuses: Sequence[Misuse] = ()):
+        super().__init__(message)
+        self.misuses = tuple(misuses)
+
+    @classmethod
+    def listing(cls, misuses: Sequence[Misuse], what_to_do: str) -> UnsupportedOperator:
+        """All places at once, equal ones merged into one line with a count."""
+        counts: dict[Misuse, int] = {}
+        for misuse in misuses:
+            counts[misuse] = counts.get(misuse, 0) + 1
+        lines = [f"  {misuse}" + (f" ({count} times)" if count > 1 else "") for misuse, count in counts.items()]
+        names = sorted({misuse.what for misuse in misuses})
+        head = f"{len(names)} operator{'s' if len(names) > 1 else ''} not supported: {', '.join(names)}"
+        return cls("\n".join([head, *lines, what_to_do]), misuses)
+
+
+class UnknownOperator(GraphError):
+    """A node names an operator that has no row in the table."""
+
+
+class LayoutError(MLSDKError):
+    """No layout fits a value, or a layout text is malformed."""
+
+    phase = "layout"
+
+
+class ScheduleError(MLSDKError):
+    """No order or address assignment fits the memories."""
+
+    phase = "schedule"
+
+
+class EmitError(MLSDKError):
+    """A node has no emitter for its operands' layouts or dtypes."""
+
+    phase = "emit"
+
+
+class StoreError(MLSDKError):
+    """The artifact store is damaged, full, or not a store."""
+
+
+class DeviceError(MLSDKError):
+    """A board cannot be opened, or refused a program."""
