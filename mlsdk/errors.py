@@ -1,7 +1,7 @@
 """The errors that a user sees: one class for each party who must act.
 
-A message says which thing, what is so, and what to do. Nothing here imports torch, onnx or a phase, so that every folder
-may import this file.
+A message says which thing, what is so, and what to do. Nothing here imports torch, onnx or a phase, so that
+every folder may import this file.
 """
 
 from __future__ import annotations
