@@ -2,12 +2,17 @@
 
 A program is a sequence of statements. `Bundle` is one step of the PEs (4 cycles), `Move` one MV line, `Nop` n empty steps,
 `Loop` a body that is repeated with addresses that advance; the text form (`.vsm`) has no loops and is the unrolled form.
+
+A `wait i02` is `Instruction("wait", (Operand(TAG, addr=2),))` (or `wait(2)`). Options that stand in a mnemonic stay in it:
+"hbfn/9", "l1bmm@3", "l1bmd+1", "l2bmb@0/6", "l2bmi@1/3". A move's options do not: "mvp" with size, tag, nd and priority.
+Mask patterns hold 0 or 15 per cycle (the text `/1000` is (15, 0, 0, 0)). The matrix operand of mfma/mmul is address 0.
+`line` never takes part in comparisons, so that a parsed statement equals a constructed one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 # Spaces an operand can name. PE memories are addressed in words (32 bit), the others in long words (LW, 64 bit).
 LM0, LM1, GRF0, GRF1, T = "lm0", "lm1", "grf0", "grf1", "t"
@@ -16,6 +21,7 @@ MAT_X, MAT_Y = "mat_x", "mat_y"
 OMR, IMR, BAR0, BAR1 = "omr", "imr", "bar0", "bar1"
 ALUF, MAUF, LBF, MREADF, NOWRITE = "aluf", "mauf", "lbf", "mreadf", "nowrite"
 L2BID, L1BID, MABID, PEID, SUBPEID, MSB1 = "l2bid", "l1bid", "mabid", "peid", "subpeid", "msb1"
+TAG = "tag"  # the tag of a `wait`, in `addr`
 
 W, LW, LW2 = 1, 2, 4  # access width in words a cycle
 
@@ -84,14 +90,14 @@ class Bundle:
 
     instructions: tuple[Instruction, ...]
     note: str = ""  # what stands behind `#`
-    line: int = 0
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Nop:
     count: int = 1
     note: str = ""
-    line: int = 0
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ class Move:
     nd: int = 0
     priority: int | None = None
     note: str = ""
-    line: int = 0
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ class MaskLine:
     targets: str = ""  # letters of r s t m n k
     long2: bool = False
     note: str = ""
-    line: int = 0
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ class Marker:
     """A comment line that names the node that the following statements belong to. Costs nothing."""
 
     name: str
-    line: int = 0
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,87 @@ class Loop:
     body: tuple[Statement, ...]
 
 
-Statement = Bundle | Nop | Move | MaskLine | Marker | Loop
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A line that holds nothing but a comment (`text` without the `#`), or nothing at all (`text` None)."""
+
+    text: str | None = None
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a debug statement or an `r` line names: memory, address and coordinates (None = all).
+
+    memory   one of lm0 lm1 grf0 grf1 t omr mat_x mat_y l1bm l2bm dram pdm
+    addr     words for PE memories, rows for matrix registers, LW for the rest, entry for omr, LW index for T
+    """
+
+    memory: str
+    addr: int = 0
+    n: int | None = None
+    c: int | None = None
+    b: int | None = None
+    m: int | None = None
+    p: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DebugGet:
+    """`d get[<kind>] $<place> <count>`: prints `count` LW of each named place; `expect` is what stands behind `#`."""
+
+    place: Place
+    count: int = 1
+    kind: str = ""  # "", d, f, h, bd, bf, bg, bh
+    note: str = ""
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DebugSet:
+    """`d set $<place> <count> <payload>`: writes `values` (LW as integers) to each named place."""
+
+    place: Place
+    values: tuple[int, ...]
+    note: str = ""
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """`r <group> <address> <count> <payload>`: presets DRAM of one group with `values` (LW)."""
+
+    group: int
+    addr: int
+    values: tuple[int, ...]
+    note: str = ""
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HostCommand:
+    """A `c ...` line of a judge test case: a command of the host side, which the emulator does not execute."""
+
+    text: str
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """`quit`: translation stops here."""
+
+    note: str = ""
+    line: int = field(default=0, compare=False)
+
+
+Statement = (
+    Bundle | Nop | Move | MaskLine | Marker | Loop | Comment | DebugGet | DebugSet | Preset | HostCommand | Quit
+)
+
+
+def wait(tag: int) -> Instruction:
+    """The instruction that stalls until the move with this tag is done."""
+    return Instruction("wait", (Operand(TAG, addr=tag),))
 
 
 def unroll(statements: tuple[Statement, ...] | list[Statement]) -> Iterator[Statement]:
@@ -165,22 +251,24 @@ def _at(statement: Statement, indices: tuple[int, ...]) -> Statement:
         )
         return Bundle(instructions, statement.note, statement.line)
     if isinstance(statement, Move):
-        from dataclasses import replace
-
         return replace(
             statement,
-            src=advance(statement.src, indices) if statement.src else None,
-            dst=advance(statement.dst, indices) if statement.dst else None,
+            src=_advance(statement.src, indices) if statement.src else None,
+            dst=_advance(statement.dst, indices) if statement.dst else None,
         )
     return statement
 
 
-def advance(operand: Operand | Immediate, indices: tuple[int, ...]):
+def advance(operand: Operand | Immediate, indices: tuple[int, ...]) -> Operand | Immediate:
     """The operand at the given loop iterations, without strides."""
-    if isinstance(operand, Immediate) or not operand.strides:
+    if isinstance(operand, Immediate):
         return operand
-    from dataclasses import replace
+    return _advance(operand, indices)
 
+
+def _advance(operand: Operand, indices: tuple[int, ...]) -> Operand:
+    if not operand.strides:
+        return operand
     delta = sum(s * i for s, i in zip(operand.strides, indices))
     flat = tuple(a + delta for a in operand.flat) if operand.flat else None
     return replace(operand, addr=operand.addr + delta, flat=flat, strides=())
