@@ -1,0 +1,130 @@
+"""Write a file so that it is either there and whole, or not there.
+
+Write aside, fsync the file, rename, fsync the folder, in this order. The temporary file lies inside the store, so the
+rename never crosses a file system. Nothing here follows a symbolic link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from mlsdk.store import owner
+from mlsdk.store.errors import StoreFull, StoreReadOnly
+from mlsdk.store.failpoints import hit
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+Buffer = bytes | memoryview
+
+
+def write_aside(folder: Path, chunks: Sequence[Buffer], point: str) -> Path:
+    """A new temporary file in `folder` with these bytes, on the disk. `point` is the fail points' prefix."""
+    path = folder / owner.current().file_name()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            hit(f"{point}.temp_created")
+            _write_halves(descriptor, chunks, f"{point}.half_written")
+            hit(f"{point}.written")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        hit(f"{point}.fsynced")
+    except BaseException:
+        remove(path)
+        raise
+    return path
+
+
+def place(temporary: Path, target: Path, point: str) -> None:
+    """Give a temporary file its final name. The folder's fsync is the caller's: one for many files."""
+    try:
+        try:
+            os.rename(temporary, target)
+        except FileNotFoundError:
+            make_folder(target.parent)
+            os.rename(temporary, target)
+    except BaseException:
+        remove(temporary)
+        raise
+    hit(f"{point}.renamed")
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder, and put its name on the disk."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        fsync_folder(folder.parent)
+
+
+def fsync_folders(folders: Iterable[Path], point: str) -> None:
+    for folder in sorted(set(folders)):
+        fsync_folder(folder)
+        hit(f"{point}.directory_fsynced")
+
+
+def fsync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it is there."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def read_regular(path: Path) -> bytes:
+    """All bytes of a regular file; a symbolic link is not followed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    with open(descriptor, "rb", buffering=0) as file:
+        return file.read()
+
+
+def explain(error: OSError, root: Path, need: int = 0) -> Exception:
+    """The error of ours for an error of the operating system that the environment caused; else the same error."""
+    if error.errno in _FULL:
+        return StoreFull(
+            f"no space left in {root} (need {need:,} bytes, free {free_bytes(root):,}); "
+            "free some, for example with `mlsdk store gc`, and run the same command again"
+        )
+    if error.errno in _READ_ONLY:
+        return StoreReadOnly(
+            f"the store {root} is read-only: {error.strerror}; set MLSDK_STORE to a folder that you can write"
+        )
+    return error
+
+
+def free_bytes(root: Path) -> int:
+    try:
+        facts = os.statvfs(root)
+    except OSError:
+        return 0
+    return facts.f_bavail * facts.f_frsize
+
+
+def _write_halves(descriptor: int, chunks: Sequence[Buffer], point: str) -> None:
+    half = sum(len(chunk) for chunk in chunks) // 2
+    written, told = 0, False
+    for chunk in chunks:
+        view = memoryview(chunk)
+        while view:
+            # Up to the middle first, so that the fail point sees a half-written file.
+            limit = len(view) if told else max(1, min(len(view), half - written))
+            count = os.write(descriptor, view[:limit])
+            view = view[count:]
+            written += count
+            if not told and written >= half:
+                told = True
+                hit(point)
+    if not told:
+        hit(point)

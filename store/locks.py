@@ -1,0 +1,127 @@
+"""File locks (flock). A lock file is kept for ever: unlinking one lets two holders in.
+
+The descriptor is never inherited by another program, and it is closed when the lock was not won. The text in the file
+says who holds it; it serves the message only, the lock is the kernel's.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlsdk.store import owner
+from mlsdk.store.errors import StoreBusy, StoreError
+
+_UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+@contextmanager
+def exclusive(
+    path: Path, what: str, timeout: float | None = None, on_wait: Callable[[str], None] | None = None, note: bool = True
+) -> Iterator[None]:
+    """Hold `path` alone. `what` is the thing in messages; `on_wait` hears once whom this process waits for."""
+    descriptor = _take(path, fcntl.LOCK_EX, what, timeout, on_wait)
+    try:
+        if note:
+            _write_note(descriptor, what)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def shared(path: Path, what: str, timeout: float | None = None) -> Iterator[None]:
+    """Hold `path` together with other shared holders."""
+    descriptor = _take(path, fcntl.LOCK_SH, what, timeout, None)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_free(path: Path) -> bool:
+    """True when nobody holds the lock."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _take(path: Path, mode: int, what: str, timeout: float | None, on_wait: Callable[[str], None] | None) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    try:
+        _wait(descriptor, mode, what, timeout, on_wait)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _wait(descriptor: int, mode: int, what: str, timeout: float | None, on_wait: Callable[[str], None] | None) -> None:
+    started, pause, told = time.monotonic(), 0.001, False
+    while True:
+        try:
+            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if error.errno in _UNSUPPORTED:
+                raise StoreError(
+                    f"{what}: this file system has no file locks (flock); put the store on a local disk (MLSDK_STORE)"
+                ) from error
+            raise
+        waited = time.monotonic() - started
+        if timeout is not None and waited >= timeout:
+            raise StoreBusy(f"{what} is held by {_holder(descriptor)} for more than {timeout:g} s; try again later")
+        if on_wait is not None and not told and waited > 0.2:
+            told = True
+            on_wait(_holder(descriptor))
+        time.sleep(pause)
+        pause = min(pause * 2, 0.05)
+
+
+def _write_note(descriptor: int, what: str) -> None:
+    me = owner.current()
+    note = {
+        "host": me.host,
+        "pid": me.pid,
+        "start": me.start,
+        "command": " ".join(sys.argv)[:200],
+        "what": what,
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+    except OSError:
+        pass  # a full disk must not stop a lock; the text is only for messages
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        note = json.loads(os.pread(descriptor, 4096, 0))
+        who = owner.Owner(note["host"], note["pid"], note["start"])
+        if not who.is_gone():
+            return f"process {who.pid} on {who.host} ({note['what']}, since {note['since']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return "another process"

@@ -1,0 +1,347 @@
+"""The store: what was computed, under the key of everything that it depends on.
+
+Object first, row last: a row never names an object that is not there. Every read is verified, and what fails the test
+is a miss, never an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from mlsdk.store import actions, files, history, locks, owner, rebuild, schema
+from mlsdk.store import digest as digests
+from mlsdk.store.actions import Action, Output
+from mlsdk.store.errors import BadName, NonDeterministic, NotAStore, ObjectLost, StoreError, StoreReadOnly
+from mlsdk.store.failpoints import hit
+from mlsdk.store.index import TIMEOUT, Index
+from mlsdk.store.lease import Lease
+from mlsdk.store.memory import Memory
+from mlsdk.store.objects import Objects, Stat
+from mlsdk.store.recipe import Recipe
+
+logger = logging.getLogger("mlsdk.store")
+
+FOLDERS = ("objects", "manifests", "tmp", "locks", "leases", "quarantine")
+PRODUCT = "0.1.0"
+
+# A file that changed less than this ago could change again without a new time stamp, so its stat proves nothing.
+_SETTLED_NS = 1_000_000_000
+
+
+class Store:
+    """One store in one folder. Usable from several threads and processes at once."""
+
+    def __init__(self, root: str | os.PathLike[str], read_only: bool | None = None, timeout: float = TIMEOUT) -> None:
+        self.root = Path(os.path.abspath(root))
+        self.timeout = timeout
+        self.read_only = _prepare(self.root, read_only)
+        self.objects = Objects(self.root)
+        self.index = Index(self.root, self.read_only, self._fill_empty_index, timeout)
+        self._lease = Lease(self.root)
+        self._verified: dict[str, Stat] = {}
+        self._fresh_verified: dict[str, Stat] = {}
+        self._used: set[str] = set()
+        with self.index.read():
+            pass  # creates, migrates or refuses now, not in the middle of a build
+
+    # -- look up and read --------------------------------------------------------------------------------------------
+
+    def get(self, key: str | Recipe) -> Action | None:
+        """The action under a recipe's digest, if all its objects are there and whole; None is a miss."""
+        key = key.digest if isinstance(key, Recipe) else key
+        with self._using():
+            # Leased before it is looked up: a collector that comes between sees the lease or has already finished.
+            self._take_lease([key])
+            hit("hit.leased")
+            with self.index.read() as connection:
+                known = actions.load(connection, key)
+        if known is None:
+            return None
+        for output in known.action.outputs.values():
+            problem = self._problem(output, known.verified.get(output.digest))
+            if problem is not None:
+                self.discard(output.digest, problem)
+                return None
+        self._used.add(key)
+        return known.action
+
+    def read(self, output: Output) -> bytes:
+        """The bytes of an artifact, verified. ObjectLost: its rows are gone, build it again."""
+        try:
+            return self.objects.read(output.digest, output.size)
+        except ObjectLost as error:
+            self.discard(output.digest, str(error))
+            raise type(error)(f"{output.name}: {error}; it will be built again", output.digest) from None
+
+    def discard(self, digest: str, why: str) -> None:
+        """Turn a bad object into a miss: its rows go, its file moves to quarantine."""
+        if self.read_only:
+            logger.warning("%s (the store is read-only, so it stays)", why)
+            return
+        with self._alone("a damaged object is moved"):
+            try:
+                self.objects.read(digest)
+                return  # another process has put a good one in its place
+            except ObjectLost as error:
+                why = str(error)
+            present = self.objects.stat(digest) is not None
+            with self.index.write() as connection:
+                recipes = actions.naming(connection, digest)
+                note_incidents(connection, "damaged" if present else "missing", recipes, why)
+                actions.delete(connection, recipes)
+                connection.execute(schema.objects.delete().where(schema.objects.c.digest == digest))
+            hit("damage.rows_deleted")
+            kept = self.objects.move_to_quarantine(digest)
+            hit("damage.quarantined")
+        self._verified.pop(digest, None)
+        where = f"; kept as {kept.relative_to(self.root)}" if kept else ""
+        logger.warning("%s%s; %d result(s) will be built again", why, where, len(recipes))
+
+    def _problem(self, output: Output, verified: str | None) -> str | None:
+        """Why an object cannot be used. A file that did not change since it was last found whole is not read again."""
+        stat = self.objects.stat(output.digest)
+        if stat is not None and (self._verified.get(output.digest) == stat or verified == _stat_text(stat)):
+            return None
+        try:
+            self.objects.read(output.digest, output.size)
+        except ObjectLost as error:
+            return str(error)
+        if stat is not None and time.time_ns() - max(stat[2], stat[3]) > _SETTLED_NS:
+            self._verified[output.digest] = self._fresh_verified[output.digest] = stat
+        return None
+
+    # -- publish -----------------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        recipe: Recipe,
+        outputs: Mapping[str, bytes],
+        *,
+        kinds: Mapping[str, str] | None = None,
+        volatile: Collection[str] = (),
+        label: str = "",
+        seconds: float = 0.0,
+    ) -> Action:
+        """Make `outputs` the result of `recipe`: all of them, on the disk, or nothing."""
+        if self.read_only:
+            raise StoreReadOnly(
+                f"the store {self.root} is read-only, and {recipe.phase} has a new result; "
+                "set MLSDK_STORE to a folder that you can write"
+            )
+        for name in outputs:
+            check_name(name)
+        described = {
+            name: Output(name, (kinds or {}).get(name, "data"), digests.of_bytes(data), len(data), name in volatile)
+            for name, data in outputs.items()
+        }
+        me = owner.current()
+        action = Action(
+            recipe.digest, recipe.text, recipe.phase, label, described, time.time(), seconds, me.host, me.pid, PRODUCT
+        )
+        with self._using():
+            self._take_lease([action.digest, *(output.digest for output in described.values())])
+            hit("publish.leased")
+            stored = self.objects.put_many(list(outputs.values()))
+            hit("publish.objects")
+            try:
+                with self.index.write() as connection:
+                    known = actions.load(connection, action.digest)
+                    if known is None:
+                        actions.insert(
+                            connection, action, {one.digest: one.stored for one in stored}, actions.epoch(connection)
+                        )
+                        hit("index.inserted")
+                        # Inside the transaction, so that manifests of one recipe are written one after the other.
+                        actions.write_manifest(self.root, action)
+            except OSError as error:
+                raise files.explain(error, self.root) from error
+        if known is not None:
+            self._compare(known.action, action)
+            action = known.action
+        self._used.add(action.digest)
+        return action
+
+    def _compare(self, first: Action, second: Action) -> None:
+        """The same recipe was published before: the results must agree."""
+        for name in sorted(first.outputs.keys() | second.outputs.keys()):
+            one, other = first.outputs.get(name), second.outputs.get(name)
+            if one and other and (one.digest == other.digest or one.volatile):
+                continue
+            if other is not None:
+                self._set_aside(other.digest)
+            raise NonDeterministic(
+                f"{first.phase} is not deterministic: {name} was {_short(one)} and is now {_short(other)} for the same "
+                f"key {first.digest[:12]}; the first is kept, the second is in {self.root / 'quarantine'}; "
+                "make the phase repeatable, or put what differs into its options"
+            )
+
+    def _set_aside(self, digest: str) -> None:
+        with self._alone("a differing result is moved"):
+            with self.index.read() as connection:
+                if actions.naming(connection, digest):
+                    return
+            self.objects.move_to_quarantine(digest)
+
+    # -- locks and leases --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def lock(
+        self, key: str, what: str, timeout: float | None = None, on_wait: Callable[[str], None] | None = None
+    ) -> Iterator[None]:
+        """Hold the lock of a key: who computes it, computes it alone. 4,096 files serve all keys."""
+        if self.read_only:
+            yield
+            return
+        with locks.exclusive(self.root / "locks" / f"{key[:3]}.lock", what, timeout, on_wait):
+            hit("lock.taken")
+            yield
+
+    def release(self) -> None:
+        """Nothing that this process used so far is needed any more."""
+        self._lease.close()
+
+    def _take_lease(self, keys: list[str]) -> None:
+        if self.read_only:
+            return
+        try:
+            self._lease.add(keys)
+        except OSError as error:
+            raise files.explain(error, self.root) from error
+
+    def _using(self) -> Any:
+        """Hold off the collector. A reader without write permission cannot; it may see a miss instead."""
+        if self.read_only and not os.access(self.root / "gc.lock", os.W_OK):
+            return nullcontext()
+        return locks.shared(self.root / "gc.lock", "the store's collector lock", self.timeout)
+
+    def _alone(self, what: str) -> Any:
+        """Hold off everybody who publishes or looks up; for short work only, never inside _using()."""
+        return locks.exclusive(self.root / "gc.lock", f"the store ({what})", self.timeout)
+
+    # -- history and memory ------------------------------------------------------------------------------------------
+
+    def record(self, build: history.Build) -> int | None:
+        """Write what a build did, and what it used. A read-only store writes nothing."""
+        if self.read_only:
+            return None
+        with self.index.write() as connection:
+            self._touch(connection)
+            return history.insert(connection, build)
+
+    def reason(self, recipe: Recipe, label: str) -> str:
+        """Why a recipe has to be computed, in words."""
+        with self.index.read() as connection:
+            return history.reason(connection, recipe, label)
+
+    def memory(self, kind: str) -> Memory:
+        """Remembered answers of a kind; see memory.py."""
+        return Memory(self.index, kind)
+
+    def _touch(self, connection: sa.Connection) -> None:
+        used, self._used = self._used, set()
+        verified, self._fresh_verified = self._fresh_verified, {}
+        if used:
+            now = actions.epoch(connection)
+            table = schema.actions
+            connection.execute(
+                table.update().where(table.c.recipe.in_(sorted(used)), table.c.epoch < now).values(epoch=now)
+            )
+        if verified:
+            table = schema.objects
+            connection.execute(
+                table.update().where(table.c.digest == sa.bindparam("key")).values(verified=sa.bindparam("stat")),
+                [{"key": digest, "stat": _stat_text(stat)} for digest, stat in verified.items()],
+            )
+
+    def _fill_empty_index(self, connection: sa.Connection) -> None:
+        rebuild.fill(connection, self.root, self.objects)
+
+    # -- end ---------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self.release()
+        self.index.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.root)!r}{', read_only=True' if self.read_only else ''})"
+
+
+def open_store(
+    path: str | os.PathLike[str] | None = None, *, read_only: bool | None = None, timeout: float = TIMEOUT
+) -> Store:
+    """The store at `path`, else at $MLSDK_STORE, else in ~/.cache/open-mlsdk. It is created when it is not there."""
+    return Store(location(path), read_only, timeout)
+
+
+def location(path: str | os.PathLike[str] | None = None) -> Path:
+    """Where the store is."""
+    text = os.fspath(path) if path is not None else os.environ.get("MLSDK_STORE", "")
+    if "\0" in text:
+        raise BadName("the path of the store holds a NUL; give another path")
+    if "://" in text:
+        raise StoreError(f"MLSDK_STORE={text}: only folders are supported; give a path")
+    return Path(text).expanduser() if text else Path.home() / ".cache" / "open-mlsdk"
+
+
+def check_name(name: str) -> str:
+    """An artifact's name: a relative path of plain words, because it becomes a file of a codegen_dir."""
+    parts = name.split("/")
+    plain = all(part and part not in (".", "..") and part[0] != "-" for part in parts)
+    if not plain or len(name) > 200 or not name.isascii() or not name.isprintable() or set(name) & set('\\:*?"<>|'):
+        raise BadName(f"{name!r:.80} is no name for an artifact; use letters, digits, dots, dashes and slashes")
+    return name
+
+
+def note_incidents(connection: sa.Connection, kind: str, recipes: list[str], detail: str) -> None:
+    """Remember why results are gone, for `why`."""
+    if recipes:
+        now = time.time()
+        rows = [{"at": now, "kind": kind, "recipe": recipe, "detail": detail} for recipe in recipes]
+        connection.execute(schema.incidents.insert(), rows)
+
+
+def _prepare(root: Path, read_only: bool | None) -> bool:
+    """Create the folders; True when the store can only be read."""
+    try:
+        if not root.exists():
+            if read_only:
+                raise NotAStore(f"there is no store at {root}; check MLSDK_STORE")
+            root.mkdir(parents=True, exist_ok=True)
+        if read_only is None:
+            read_only = not os.access(root, os.W_OK | os.X_OK)
+        names = set(os.listdir(root))
+        if names and not names & {*FOLDERS, "index.sqlite"}:
+            raise NotAStore(f"{root} holds other files and no store; set MLSDK_STORE to a new or empty folder")
+        if not read_only and not names.issuperset(FOLDERS):
+            for name in FOLDERS:
+                (root / name).mkdir(exist_ok=True)
+            files.fsync_folder(root)
+    except NotADirectoryError:
+        raise NotAStore(f"{root} is not a folder; set MLSDK_STORE to a folder") from None
+    except FileExistsError:
+        raise NotAStore(f"{root} is not a folder; set MLSDK_STORE to a folder") from None
+    except OSError as error:
+        raise files.explain(error, root) from error
+    return read_only
+
+
+def _stat_text(stat: Stat) -> str:
+    return " ".join(map(str, stat))
+
+
+def _short(output: Output | None) -> str:
+    return output.digest[:12] if output else "absent"
