@@ -40,6 +40,19 @@ def write_aside(folder: Path, chunks: Sequence[Buffer], point: str) -> Path:
     return path
 
 
+def write_aside_plain(folder: Path, data: bytes) -> Path:
+    """A new hidden file beside its target, outside of the store; its content is proved by a manifest, not by fsync."""
+    path = folder / f".{owner.current().file_name()}"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+    except BaseException:
+        remove(path)
+        raise
+    return path
+
+
 def place(temporary: Path, target: Path, point: str) -> None:
     """Give a temporary file its final name. The folder's fsync is the caller's: one for many files."""
     try:

@@ -1,5 +1,6 @@
-"""File locks (flock). A lock file is kept for ever: unlinking one lets two holders in.
+"""File locks (flock).
 
+Unlinking a lock file could let two holders in, so the winner checks that the path still names the file that it locked.
 The descriptor is never inherited by another program, and it is closed when the lock was not won. The text in the file
 says who holds it; it serves the message only, the lock is the kernel's.
 """
@@ -46,6 +47,23 @@ def shared(path: Path, what: str, timeout: float | None = None) -> Iterator[None
         os.close(descriptor)
 
 
+def remove_if_free(path: Path) -> bool:
+    """Unlink a lock file that nobody holds; False when somebody does."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _names(path, descriptor):
+            os.unlink(path)
+        return True
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
 def is_free(path: Path) -> bool:
     """True when nobody holds the lock."""
     try:
@@ -62,17 +80,27 @@ def is_free(path: Path) -> bool:
 
 
 def _take(path: Path, mode: int, what: str, timeout: float | None, on_wait: Callable[[str], None] | None) -> int:
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    try:
-        _wait(descriptor, mode, what, timeout, on_wait)
-    except BaseException:
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            continue
+        try:
+            _wait(descriptor, mode, what, timeout, on_wait)
+            if _names(path, descriptor):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
-        raise
-    return descriptor
+
+
+def _names(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _wait(descriptor: int, mode: int, what: str, timeout: float | None, on_wait: Callable[[str], None] | None) -> None:

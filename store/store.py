@@ -196,11 +196,11 @@ class Store:
     def lock(
         self, key: str, what: str, timeout: float | None = None, on_wait: Callable[[str], None] | None = None
     ) -> Iterator[None]:
-        """Hold the lock of a key: who computes it, computes it alone. 4,096 files serve all keys."""
+        """Hold the lock of a key: who computes it, computes it alone."""
         if self.read_only:
             yield
             return
-        with locks.exclusive(self.root / "locks" / f"{key[:3]}.lock", what, timeout, on_wait):
+        with locks.exclusive(self.root / "locks" / f"{key}.lock", what, timeout, on_wait):
             hit("lock.taken")
             yield
 

@@ -1,0 +1,289 @@
+"""The phases of a compile as Luigi tasks: one row each, one class for all.
+
+    Trace -> OptimizeOnnx -> LayoutPlan -> Schedule -> Simulate
+                                                    -> Emit -> Load -> Run
+
+A row says what a phase takes and gives; the function stands in adapters.py, works on bytes and imports the phase only
+when it is called. A phase's `version` is raised when the same inputs have to give another output.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import luigi
+
+from mlsdk.store import digest_of
+from mlsdk.tasks import options as option_table
+from mlsdk.tasks.artifact import Artifact
+from mlsdk.tasks.content import ContentTask, InstanceParameter, Upstream, installed
+from mlsdk.tasks.errors import WorkflowError
+
+if TYPE_CHECKING:
+    from mlsdk.tasks.session import Services
+
+Function = Callable[[Mapping[str, bytes], Mapping[str, Any], "Services"], Mapping[str, bytes]]
+
+
+@dataclass(frozen=True)
+class Phase:
+    name: str
+    version: int
+    function: str  # module:function, imported when the phase runs
+    takes: tuple[str, ...]  # artifacts of earlier phases
+    gives: tuple[Artifact, ...]
+    tools: tuple[str, ...] = ()  # distributions whose version can change the output
+    code: tuple[str, ...] = ()  # folders of the code; they enter the key in development only
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options that enter the key."""
+        return tuple(name for name, option in option_table.OPTIONS.items() if self.name in option.phases)
+
+
+_IR = ("pipeline/ir", "pipeline/ops", "device/isa", "device/spec.py")
+
+TRACE = Phase(
+    name="Trace",
+    version=1,
+    function="mlsdk.tasks.adapters:trace",
+    takes=(),
+    gives=(
+        Artifact("exported.onnx", "onnx"),
+        Artifact("signature.json", "json"),
+        Artifact("sources.json", "json"),
+        Artifact("state.npz", "arrays", optional=True),
+    ),
+    tools=("torch",),
+    code=("pipeline/trace", *_IR),
+)
+
+# In the order in which they run. What a phase takes is given by exactly one row above it.
+PHASES: dict[str, Phase] = {
+    phase.name: phase
+    for phase in (
+        TRACE,
+        Phase(
+            name="OptimizeOnnx",
+            version=1,
+            function="mlsdk.tasks.adapters:optimize_onnx",
+            takes=("exported.onnx",),
+            gives=(Artifact("model.onnx", "onnx"),),
+            tools=("onnx", "numpy"),
+            code=("pipeline/optimize", *_IR),
+        ),
+        Phase(
+            name="LayoutPlan",
+            version=1,
+            function="mlsdk.tasks.adapters:layout_plan",
+            takes=("model.onnx",),
+            gives=(
+                Artifact("placed.json", "json"),
+                Artifact("layout.html", "html"),
+                Artifact("layout_plan_history.html", "html"),
+                Artifact("time_slice.html", "html"),
+                Artifact("time_slice.txt", "text"),
+            ),
+            code=("pipeline/layout", *_IR),
+        ),
+        Phase(
+            name="Schedule",
+            version=1,
+            function="mlsdk.tasks.adapters:schedule",
+            takes=("model.onnx", "placed.json"),
+            gives=(
+                Artifact("plan.json", "json"),
+                Artifact("l3ir.txt", "text"),
+                Artifact("l3ir_stripped.onnx", "onnx"),
+            ),
+            code=("pipeline/schedule", *_IR),
+        ),
+        Phase(
+            name="Simulate",
+            version=1,
+            function="mlsdk.tasks.adapters:simulate",
+            takes=("model.onnx", "placed.json", "plan.json"),
+            gives=(
+                Artifact("simulation_result.json", "json"),
+                Artifact("profile.json", "json"),
+                Artifact("trace.json", "trace"),
+                Artifact("report.json", "json"),
+            ),
+            code=("pipeline/simulate", *_IR),
+        ),
+        Phase(
+            name="Emit",
+            version=1,
+            function="mlsdk.tasks.adapters:emit",
+            takes=("model.onnx", "placed.json", "plan.json"),
+            gives=(Artifact("model.vsm.zst", "vsm"), Artifact("program.json.zst", "program")),
+            code=("pipeline/emit", *_IR),
+        ),
+        Phase(
+            name="Load",
+            version=1,
+            function="mlsdk.tasks.adapters:load",
+            takes=("signature.json", "state.npz", "model.onnx", "model.vsm.zst", "program.json.zst"),
+            gives=(Artifact("model.app.zst", "application"),),
+            code=("pipeline/load", *_IR),
+        ),
+        Phase(
+            name="Run",
+            version=1,
+            function="mlsdk.tasks.adapters:run",
+            takes=("model.app.zst",),
+            gives=(Artifact("outputs.npz", "arrays"), Artifact("run.json", "json", volatile=True)),
+            code=("pipeline/load", "device"),
+        ),
+    )
+}
+
+COMPILE = tuple(name for name in PHASES if name not in ("Trace", "Run"))
+
+
+class OptionsParameter(luigi.Parameter[Mapping[str, Any]]):
+    """Options as a mapping; as text, JSON."""
+
+    def parse(self, x: str) -> dict[str, Any]:
+        value = json.loads(x or "{}")
+        if not isinstance(value, dict):
+            raise WorkflowError(f"options {x!r:.80}: give a JSON object")
+        return value
+
+    def serialize(self, x: Mapping[str, Any]) -> str:
+        return json.dumps(x, sort_keys=True)
+
+
+class PhaseTask(ContentTask):
+    """A phase below Trace: the same for every program, so a source and the options say everything."""
+
+    row: ClassVar[Phase]
+    source = InstanceParameter(description="the Trace that gives exported.onnx: module:Class?{...}")
+    options = OptionsParameter(default={}, description="compile options as JSON")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.phase, cls.version, cls.artifacts = cls.row.name, cls.row.version, cls.row.gives
+
+    def key_options(self) -> Mapping[str, Any]:
+        return option_table.resolve(self.options).of_phase(self.row.name)
+
+    def key_tools(self) -> Mapping[str, str]:
+        return {**installed(self.row.tools), **code_digest(self.row.code)}
+
+    def upstream(self) -> Upstream:
+        return {name: (self._giver(name), name) for name in self.row.takes}
+
+    def compute(self, inputs: Mapping[str, bytes], services: Services) -> Mapping[str, bytes]:
+        return imported(self.row.function)(inputs, self.key_options(), services)
+
+    def _giver(self, name: str) -> ContentTask:
+        giver = GIVERS[name]
+        source: ContentTask = self.source
+        return source if giver == "Trace" else TASKS[giver](source=source, options=self.options)
+
+    @property
+    def label(self) -> str:
+        return str(self.source.label)
+
+
+GIVERS: dict[str, str] = {artifact.name: phase.name for phase in PHASES.values() for artifact in phase.gives}
+
+
+class OptimizeOnnx(PhaseTask):
+    """Exported ONNX -> compiled ONNX."""
+
+    row = PHASES["OptimizeOnnx"]
+
+
+class LayoutPlan(PhaseTask):
+    """Compiled ONNX -> where each element lies."""
+
+    row = PHASES["LayoutPlan"]
+
+
+class Schedule(PhaseTask):
+    """Placed graph -> in which order, at which addresses."""
+
+    row = PHASES["Schedule"]
+
+
+class Simulate(PhaseTask):
+    """Plan -> how many steps each part costs."""
+
+    row = PHASES["Simulate"]
+
+
+class Emit(PhaseTask):
+    """Plan -> instructions."""
+
+    row = PHASES["Emit"]
+
+
+class Load(PhaseTask):
+    """Program -> application, complete in itself."""
+
+    row = PHASES["Load"]
+
+
+class Run(PhaseTask):
+    """The application executed once for each row of the inputs; deterministic, so a result like any other."""
+
+    row = PHASES["Run"]
+    inputs = InstanceParameter(description="the task that gives the inputs: module:Class?{...}")
+    artifact = luigi.Parameter(default="inputs.npz", description="which of its artifacts holds them")
+    device = luigi.Parameter(default="mncore2:auto", significant=False, description="the board to run on")
+
+    def key_options(self) -> Mapping[str, Any]:
+        return {}
+
+    def upstream(self) -> Upstream:
+        return {**super().upstream(), "inputs.npz": (self.inputs, self.artifact)}
+
+    def compute(self, inputs: Mapping[str, bytes], services: Services) -> Mapping[str, bytes]:
+        return imported(self.row.function)(inputs, {"device": self.device}, services)
+
+
+TASKS: dict[str, type[PhaseTask]] = {
+    task.row.name: task for task in (OptimizeOnnx, LayoutPlan, Schedule, Simulate, Emit, Load, Run)
+}
+
+
+def imported(function: str) -> Function:
+    """`module:function` as a function."""
+    module, _colon, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def code_digest(paths: tuple[str, ...]) -> dict[str, str]:
+    """With MLSDK_KEY_CODE=1, the digest of the phase's source: while a phase is being written, its version stays."""
+    if os.environ.get("MLSDK_KEY_CODE") != "1":
+        return {}
+    return {"code": _digest_of_code(paths)}
+
+
+@cache
+def _digest_of_code(paths: tuple[str, ...]) -> str:
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    digests = []
+    for path in paths:
+        full = os.path.join(root, path)
+        files = [full] if full.endswith(".py") else _python_files(full)
+        for file in files:
+            with open(file, "rb") as source:
+                digests.append(f"{os.path.relpath(file, root)} {digest_of(source.read())}")
+    return digest_of("\n".join(digests).encode())
+
+
+def _python_files(folder: str) -> list[str]:
+    found = []
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        found += [os.path.join(where, name) for name in sorted(names) if name.endswith(".py")]
+    return found
