@@ -7,6 +7,7 @@ the start and never in the middle. The file is never opened by hand: closing it 
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
@@ -22,6 +23,8 @@ from sqlalchemy.pool import NullPool
 from mlsdk.store import files, locks, schema
 from mlsdk.store.errors import IndexDamaged, IndexNewer, NotAStore, StoreBusy, StoreError, StoreFull, StoreReadOnly
 from mlsdk.store.failpoints import hit
+
+logger = logging.getLogger("mlsdk.store")
 
 TIMEOUT = 60.0
 
@@ -131,7 +134,7 @@ class Index:
             except sa.exc.DatabaseError as error:
                 if _code(error) != sqlite3.SQLITE_NOTADB:
                     raise
-            self.put_aside()
+            logger.warning("%s is no database any more: kept as %s", self.path, self.put_aside())
             return self._prepared()
 
     def _prepared(self) -> sa.Connection:

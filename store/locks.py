@@ -14,11 +14,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from mlsdk.store import owner
 from mlsdk.store.errors import StoreBusy, StoreError
+
+Held = AbstractContextManager[None]
 
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -45,6 +47,11 @@ def shared(path: Path, what: str, timeout: float | None = None) -> Iterator[None
         yield
     finally:
         os.close(descriptor)
+
+
+def nothing() -> Held:
+    """In place of a lock where none is needed."""
+    return nullcontext()
 
 
 def remove_if_free(path: Path) -> bool:

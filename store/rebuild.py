@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +11,10 @@ import sqlalchemy as sa
 from mlsdk.store import actions, history, objects, schema
 from mlsdk.store.failpoints import hit
 
-logger = logging.getLogger("mlsdk.store")
-
 
 def fill(connection: sa.Connection, root: Path, store_objects: objects.Objects) -> int:
     """Insert every action whose manifest is whole and whose objects are there; the number of actions inserted."""
-    present = sum(1 for digest, _path in store_objects.walk() if digest)
-    if not present and not any(actions.manifest_paths(root)):
+    if not any(actions.manifest_paths(root)):
         return 0
     hit("rebuild.begin")
     known = set(connection.execute(sa.select(schema.actions.c.recipe)).scalars())
@@ -33,7 +29,6 @@ def fill(connection: sa.Connection, root: Path, store_objects: objects.Objects) 
         event = history.Event(action.phase, action.label, action.digest, action.parts, "built", "", action.seconds)
         history.insert(connection, history.Build(action.label, action.created, action.seconds, events=[event]))
         count += 1
-    logger.warning("index without rows, %d objects present: %d results taken from the manifests", present, count)
     return count
 
 

@@ -10,9 +10,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -99,6 +98,8 @@ class Store:
                 actions.delete(connection, recipes)
                 connection.execute(schema.objects.delete().where(schema.objects.c.digest == digest))
             hit("damage.rows_deleted")
+            for recipe in recipes:
+                files.remove(actions.manifest_path(self.root, recipe))
             kept = self.objects.move_to_quarantine(digest)
             hit("damage.quarantined")
         self._verified.pop(digest, None)
@@ -216,13 +217,13 @@ class Store:
         except OSError as error:
             raise files.explain(error, self.root) from error
 
-    def _using(self) -> Any:
+    def _using(self) -> locks.Held:
         """Hold off the collector. A reader without write permission cannot; it may see a miss instead."""
         if self.read_only and not os.access(self.root / "gc.lock", os.W_OK):
-            return nullcontext()
+            return locks.nothing()
         return locks.shared(self.root / "gc.lock", "the store's collector lock", self.timeout)
 
-    def _alone(self, what: str) -> Any:
+    def _alone(self, what: str) -> locks.Held:
         """Hold off everybody who publishes or looks up; for short work only, never inside _using()."""
         return locks.exclusive(self.root / "gc.lock", f"the store ({what})", self.timeout)
 
@@ -262,7 +263,15 @@ class Store:
             )
 
     def _fill_empty_index(self, connection: sa.Connection) -> None:
-        rebuild.fill(connection, self.root, self.objects)
+        found = rebuild.fill(connection, self.root, self.objects)
+        present = sum(1 for digest, _path in self.objects.walk() if digest)
+        if present:
+            logger.warning(
+                "%s was missing or empty, %d objects present: %d results taken from the manifests",
+                self.index.path,
+                present,
+                found,
+            )
 
     # -- end ---------------------------------------------------------------------------------------------------------
 

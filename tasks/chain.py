@@ -84,17 +84,28 @@ def build_chain(
             session.note(Done(source, action, "built" if new else "cached"))
         goals: list[luigi.Task] = [TASKS[name](source=source, options=given) for name in phases]
         engine.complete(goals or [source], session, scheduler)
-        tasks = in_order(goals or [source])
-    done = [session.done[task.task_id] for task in tasks if isinstance(task, ContentTask)]
+    return collect(session, goals or [source], resolved, label or source.label, time.perf_counter() - clock)
+
+
+def collect(
+    session: Session, goals: list[Any], options: option_table.Resolved, label: str, seconds: float = 0.0
+) -> BuildResult:
+    """What a session knows about completed goals and everything above them."""
+    with session.resumed():
+        tasks = [task for task in in_order(goals) if isinstance(task, ContentTask)]
+        for task in tasks:
+            session.resolve(task)
+    done = [session.done[task.task_id] for task in tasks]
+    built = [one for one in done if one.outcome == "built"]
     return BuildResult(
-        label=label or source.label,
+        label=label,
         phases={one.task.phase_name: one.outcome for one in done},
-        times={one.task.phase_name: one.seconds for one in done if one.outcome == "built"},
-        reasons={one.task.phase_name: one.reason for one in done if one.outcome == "built"},
+        times={one.task.phase_name: one.seconds for one in built},
+        reasons={one.task.phase_name: one.reason for one in built},
         actions={one.task.phase_name: one.action for one in done},
         outputs={name: output for one in done for name, output in one.action.outputs.items()},
-        seconds=time.perf_counter() - clock,
-        options=resolved,
+        seconds=seconds,
+        options=options,
         store=session.store,
         session=session,
         givers={name: one.task for one in done for name in one.action.outputs},

@@ -69,7 +69,7 @@ def path(name: str, value: Any) -> str | None:
 
 def json_file(name: str, value: Any) -> Any:
     """The file's content stands for the path: another content is another key, a moved file is not."""
-    if value is None or isinstance(value, list):
+    if value is None or isinstance(value, (list, tuple)):
         return value
     return read_json(name, path(name, value) or "")
 

@@ -18,6 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import luigi
+from luigi.freezing import recursively_freeze, recursively_unfreeze
 
 from mlsdk.store import digest_of
 from mlsdk.tasks import options as option_table
@@ -156,8 +157,11 @@ class OptionsParameter(luigi.Parameter[Mapping[str, Any]]):
             raise WorkflowError(f"options {x!r:.80}: give a JSON object")
         return value
 
+    def normalize(self, x: Mapping[str, Any]) -> Any:
+        return recursively_freeze(x)  # Luigi wants values that hash
+
     def serialize(self, x: Mapping[str, Any]) -> str:
-        return json.dumps(x, sort_keys=True)
+        return json.dumps(recursively_unfreeze(x), sort_keys=True)
 
 
 class PhaseTask(ContentTask):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import luigi
+from luigi.freezing import recursively_freeze
 
 from mlsdk.store import Action, Recipe, Store, digest_of
 from mlsdk.tasks import sources
@@ -32,6 +33,9 @@ class DigestsParameter(luigi.Parameter[Mapping[str, str]]):
 
     def parse(self, x: str) -> dict[str, str]:
         return dict(item.split("=", 1) for item in x.split(",") if item)
+
+    def normalize(self, x: Mapping[str, str]) -> Any:
+        return recursively_freeze(x)
 
     def serialize(self, x: Mapping[str, str]) -> str:
         return ",".join(f"{name}={digest}" for name, digest in sorted(x.items()))

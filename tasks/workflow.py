@@ -49,7 +49,8 @@ such as trained weights; its programs are PyTorch functions to compile; `summary
             return {"accuracy": ...}
 
 `mlsdk build digits` completes it, `mlsdk run digits --json` also prints the summary, and
-`luigi --module mlsdk.workflows.digits Digits --batch 32 --local-scheduler` does the same under Luigi's scheduler.
+`luigi --module mlsdk.workflows.digits Digits --Digits-batch 32 --local-scheduler` does the same under Luigi's scheduler
+(`--batch` alone is ambiguous to Luigi, which has options of its own that begin so).
 
 What enters a key: the significant parameters (make one `significant=False` when it cannot change a result), the source
 of the module and of the modules of the same project that it imports, the versions of installed packages that it
@@ -146,6 +147,10 @@ class Workflow(luigi.WrapperTask, metaclass=ContentRegister):
         """What came out, as JSON data. Called when the workflow is complete."""
         return {}
 
+    def report(self, summary: Mapping[str, Any]) -> str:
+        """The summary for a reader. Default: a line for each name."""
+        return "\n".join(f"{name}: {_line(value)}" for name, value in summary.items())
+
     def program_parameters(self, program: str) -> dict[str, Any]:
         """What enters the key of a program's trace: the significant parameters."""
         values = {name: getattr(self, name) for name, parameter in self.get_params() if parameter.significant}
@@ -216,6 +221,12 @@ def arrays(data: bytes) -> dict[str, np.ndarray]:
 
     with np.load(io.BytesIO(data), allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_line(item)}" for name, item in value.items())
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _module_name(of: type) -> str:

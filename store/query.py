@@ -1,0 +1,442 @@
+"""Questions to a store. Each answer is plain data, so that the command line, the dashboard and tests read the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from mlsdk.store import actions, codec, schema
+from mlsdk.store import digest as digests
+from mlsdk.store.actions import Action, Output
+from mlsdk.store.errors import NotFound
+from mlsdk.store.recipe import changes
+from mlsdk.store.store import Store
+
+_A, _F, _I, _O, _B, _E = (
+    schema.actions,
+    schema.artifacts,
+    schema.inputs,
+    schema.objects,
+    schema.builds,
+    schema.events,
+)
+
+
+# -- ls --------------------------------------------------------------------------------------------------------------
+
+
+def ls(
+    store: Store,
+    kind: str | None = None,
+    phase: str | None = None,
+    label: str | None = None,
+    name: str | None = None,
+    since: float | None = None,
+    options: Mapping[str, Any] | None = None,
+    limit: int | None = 50,
+) -> list[dict[str, Any]]:
+    """Artifacts, the newest first."""
+    query = (
+        sa.select(
+            _F.c.name, _F.c.kind, _A.c.phase, _A.c.label, _F.c.size, _O.c.stored, _A.c.created, _F.c.digest, _A.c.recipe
+        )
+        .select_from(_A.join(_F).outerjoin(_O, _O.c.digest == _F.c.digest))
+        .order_by(_A.c.created.desc(), _A.c.id.desc(), _F.c.name)
+    )
+    for column, value in ((_F.c.kind, kind), (_A.c.phase, phase), (_A.c.label, label), (_F.c.name, name)):
+        if value is not None:
+            query = query.where(column == value)
+    if since is not None:
+        query = query.where(_A.c.created >= since)
+    for option, value in (options or {}).items():
+        # The stored text is canonical, so equal values are equal text.
+        text = codec.canonical({option: value}).decode()[1:-1]
+        query = query.where(sa.func.instr(_A.c.parts, text) > 0)
+    if limit is not None:
+        query = query.limit(limit)
+    with store.index.read() as connection:
+        return [dict(row._mapping) for row in connection.execute(query)]
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ref:
+    """What a name on the command line means: an action, or one artifact of it, or an object alone."""
+
+    action: Action | None
+    output: Output | None
+
+    @property
+    def digest(self) -> str:
+        if self.output is not None:
+            return self.output.digest
+        assert self.action is not None
+        return self.action.digest
+
+
+def find(store: Store, text: str) -> Ref:
+    """`text` is the start of a key or of a digest, `key:artifact`, a label, `label/phase` or `label/phase/artifact`."""
+    head, _colon, name = text.partition(":")
+    with store.index.read() as connection:
+        found = _by_digest(connection, head) if _is_hex(head) else _by_words(connection, text)
+    if name and found.action is not None:
+        return Ref(found.action, _output(found.action, name))
+    return found
+
+
+def cat(store: Store, text: str) -> bytes:
+    """The bytes of an artifact."""
+    ref = find(store, text)
+    output = ref.output
+    if output is None:
+        assert ref.action is not None
+        names = sorted(ref.action.outputs)
+        if len(names) != 1:
+            raise NotFound(
+                f"{text} has {len(names)} artifacts; write {ref.action.digest[:12]}:NAME, NAME one of "
+                f"{', '.join(names)}"
+            )
+        output = ref.action.outputs[names[0]]
+    return store.read(output)
+
+
+def _is_hex(text: str) -> bool:
+    return 4 <= len(text) <= digests.LENGTH and not set(text) - set("0123456789abcdef")
+
+
+def _by_digest(connection: sa.Connection, start: str) -> Ref:
+    recipes = set(connection.execute(sa.select(_A.c.recipe).where(_between(_A.c.recipe, start)).limit(9)).scalars())
+    objects = set(connection.execute(sa.select(_F.c.digest).where(_between(_F.c.digest, start)).limit(9)).scalars())
+    if len(recipes | objects) > 1:
+        shown = ", ".join(sorted(digest[: len(start) + 4] for digest in recipes | objects))
+        raise NotFound(f"{start} is the start of {len(recipes | objects)} digests ({shown}, ...); give more digits")
+    if recipes:
+        return Ref(_action(connection, recipes.pop()), None)
+    if objects:
+        digest = objects.pop()
+        row = connection.execute(
+            sa.select(_A.c.recipe, _F.c.name).join(_F).where(_F.c.digest == digest).order_by(_A.c.created.desc())
+        ).first()
+        assert row is not None
+        action = _action(connection, row.recipe)
+        return Ref(action, action.outputs[row.name])
+    raise NotFound(f"no key and no digest starts with {start}; `mlsdk store ls` lists what there is")
+
+
+def _by_words(connection: sa.Connection, text: str) -> Ref:
+    tag = connection.execute(sa.select(schema.tags.c.recipe).where(schema.tags.c.name == text)).scalar()
+    if tag is not None:
+        return Ref(_action(connection, tag), None)
+    parts = text.split("/")
+    # A label and an artifact's name may hold slashes, a phase does not.
+    for at in range(1, len(parts)):
+        label, phase, name = "/".join(parts[:at]), parts[at], "/".join(parts[at + 1 :])
+        recipe = _newest(connection, label, phase)
+        if recipe is not None:
+            action = _action(connection, recipe)
+            return Ref(action, _output(action, name) if name else None)
+    for only_label, only_phase in ((text, None), (None, text)):
+        recipe = _newest(connection, only_label, only_phase)
+        if recipe is not None:
+            return Ref(_action(connection, recipe), None)
+    raise NotFound(f"nothing in the store is named {text!r}; `mlsdk store ls` and `mlsdk store log` list what there is")
+
+
+def _newest(connection: sa.Connection, label: str | None, phase: str | None) -> str | None:
+    query = sa.select(_E.c.recipe).join(_A, _A.c.recipe == _E.c.recipe)
+    if label is not None:
+        query = query.where(_E.c.label == label)
+    if phase is not None:
+        query = query.where(_E.c.phase == phase)
+    return connection.execute(query.order_by(_E.c.build_id.desc(), _E.c.position.desc()).limit(1)).scalar()
+
+
+def _between(column: Any, start: str) -> Any:
+    # Not LIKE: a range uses the column's index.
+    return sa.and_(column >= start, column < start + "g")
+
+
+def _action(connection: sa.Connection, recipe: str) -> Action:
+    known = actions.load(connection, recipe)
+    if known is None:
+        raise NotFound(f"the result under {recipe[:12]} is gone; build it again")
+    return known.action
+
+
+def _output(action: Action, name: str) -> Output:
+    if name not in action.outputs:
+        raise NotFound(
+            f"{action.phase} {action.digest[:12]} has no artifact {name}; it has {', '.join(sorted(action.outputs))}"
+        )
+    return action.outputs[name]
+
+
+# -- show ------------------------------------------------------------------------------------------------------------
+
+
+def show(store: Store, text: str) -> dict[str, Any]:
+    """Everything that is known about a result."""
+    ref = find(store, text)
+    assert ref.action is not None
+    action, recipe = ref.action, ref.action.recipe
+    with store.index.read() as connection:
+        known = actions.load(connection, action.digest)
+    stored = known.stored if known else {}
+    return {
+        "recipe": action.digest,
+        "phase": action.phase,
+        "version": recipe.version,
+        "label": action.label,
+        "created": action.created,
+        "seconds": action.seconds,
+        "host": action.host,
+        "pid": action.pid,
+        "product": action.product,
+        "options": codec.plain(recipe.options),
+        "inputs": dict(recipe.inputs),
+        "tools": dict(recipe.tools),
+        "outputs": [
+            {
+                "name": output.name,
+                "kind": output.kind,
+                "digest": output.digest,
+                "size": output.size,
+                "stored": stored.get(output.digest),
+                "volatile": output.volatile,
+            }
+            for _name, output in sorted(action.outputs.items())
+        ],
+        "artifact": ref.output.name if ref.output else None,
+    }
+
+
+# -- why -------------------------------------------------------------------------------------------------------------
+
+
+def why(store: Store, text: str = "") -> list[dict[str, Any]]:
+    """Why phases were built: for the newest build, or for a label, a phase, `label/phase`, or the start of a key."""
+    with store.index.read() as connection:
+        rows = _events_for(connection, text)
+        if not rows:
+            raise NotFound(f"no build of {text or 'anything'} is in the history; `mlsdk store log` lists what there is")
+        return [_why(connection, row) for row in rows]
+
+
+_EVENT = sa.select(_E, _B.c.started).join(_B, _B.c.id == _E.c.build_id)
+
+
+def _events_for(connection: sa.Connection, text: str) -> list[Any]:
+    if _is_hex(text):
+        query = _EVENT.where(_between(_E.c.recipe, text)).order_by(_E.c.build_id.desc())
+        row = connection.execute(query.limit(1)).first()
+        return [row] if row else []
+    if not text:
+        newest = connection.execute(sa.select(sa.func.max(_E.c.build_id))).scalar()
+        return _of_build(connection, newest, sa.true())
+    choices = [_E.c.label == text, _E.c.phase == text]
+    if "/" in text:
+        label, _slash, phase = text.rpartition("/")
+        choices.insert(1, sa.and_(_E.c.label == label, _E.c.phase == phase))
+        # All programs of a workflow: digits/train and digits/infer for digits.
+    choices.append(_E.c.label.startswith(text + "/", autoescape=True))
+    for choice in choices:
+        newest = connection.execute(sa.select(sa.func.max(_E.c.build_id)).where(choice)).scalar()
+        if newest is not None:
+            return _of_build(connection, newest, choice)
+    return []
+
+
+def _of_build(connection: sa.Connection, build: int | None, choice: Any) -> list[Any]:
+    query = _EVENT.where(_E.c.build_id == build, choice).order_by(_E.c.position)
+    return list(connection.execute(query).all())
+
+
+def _why(connection: sa.Connection, row: Any) -> dict[str, Any]:
+    built = row
+    if row.outcome == "cached":
+        # The newest build of this very key tells why it exists.
+        query = _EVENT.where(_E.c.recipe == row.recipe, _E.c.outcome == "built").order_by(_E.c.build_id.desc())
+        built = connection.execute(query.limit(1)).first()
+    answer: dict[str, Any] = {
+        "phase": row.phase,
+        "label": row.label,
+        "recipe": row.recipe,
+        "outcome": row.outcome,
+        "at": row.started,
+        "built_at": built.started if built else None,
+        "reason": built.reason if built else "",
+        "previous": None,
+        "changes": [],
+    }
+    if built is None:
+        return answer
+    query = (
+        _EVENT.where(_E.c.label == built.label, _E.c.phase == built.phase, _E.c.recipe != built.recipe)
+        .where(_E.c.build_id < built.build_id)
+        .order_by(_E.c.build_id.desc(), _E.c.position.desc())
+    )
+    before = connection.execute(query.limit(1)).first()
+    if before is not None:
+        answer["previous"] = before.recipe
+        answer["changes"] = [
+            {"part": change.part, "before": codec.plain(change.before), "after": codec.plain(change.after)}
+            for change in changes(before.parts, built.parts)
+        ]
+    return answer
+
+
+# -- log -------------------------------------------------------------------------------------------------------------
+
+
+def log(store: Store, label: str | None = None, limit: int | None = 20) -> list[dict[str, Any]]:
+    """Builds, the newest first, each with its phases."""
+    query = sa.select(_B).order_by(_B.c.id.desc())
+    if label is not None:
+        query = query.where(_B.c.label == label)
+    if limit is not None:
+        query = query.limit(limit)
+    with store.index.read() as connection:
+        builds = [dict(row._mapping) for row in connection.execute(query)]
+        for build in builds:
+            events = sa.select(_E.c.phase, _E.c.label, _E.c.outcome, _E.c.seconds, _E.c.reason, _E.c.recipe)
+            rows = connection.execute(events.where(_E.c.build_id == build["id"]).order_by(_E.c.position))
+            build["phases"] = [dict(row._mapping) for row in rows]
+    return builds
+
+
+# -- deps ------------------------------------------------------------------------------------------------------------
+
+
+def deps(store: Store, text: str, down: bool = False, depth: int = 32) -> dict[str, Any]:
+    """What a result was made from (or, down, what was made from it), as a tree."""
+    ref = find(store, text)
+    assert ref.action is not None
+    with store.index.read() as connection:
+        return _tree(connection, ref.action.digest, down, depth, set())
+
+
+def _tree(connection: sa.Connection, recipe: str, down: bool, depth: int, seen: set[str]) -> dict[str, Any]:
+    row = connection.execute(sa.select(_A.c.id, _A.c.phase, _A.c.label).where(_A.c.recipe == recipe)).one()
+    node: dict[str, Any] = {"recipe": recipe, "phase": row.phase, "label": row.label}
+    if recipe in seen or depth == 0:
+        node["seen"] = True  # shown in full elsewhere in the tree
+        return node
+    seen.add(recipe)
+    step = _users if down else _makers
+    node["down" if down else "up"] = [
+        {
+            "name": name,
+            "digest": digest,
+            "action": _tree(connection, other, down, depth - 1, seen) if other is not None else None,
+        }
+        for name, digest, other in step(connection, row.id)
+    ]
+    return node
+
+
+def _makers(connection: sa.Connection, action: int) -> list[tuple[str, str, str | None]]:
+    """(input name, digest, the newest action that gave it)."""
+    maker = (
+        sa.select(_A.c.recipe)
+        .join(_F)
+        .where(_F.c.digest == _I.c.digest)
+        .order_by(_A.c.created.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    query = sa.select(_I.c.name, _I.c.digest, maker).where(_I.c.action_id == action).order_by(_I.c.name)
+    return [(name, digest, recipe) for name, digest, recipe in connection.execute(query)]
+
+
+def _users(connection: sa.Connection, action: int) -> list[tuple[str, str, str | None]]:
+    """(artifact name, digest, an action that takes it)."""
+    query = (
+        sa.select(_F.c.name, _F.c.digest, _A.c.recipe)
+        .select_from(_F.join(_I, _I.c.digest == _F.c.digest).join(_A, _A.c.id == _I.c.action_id))
+        .where(_F.c.action_id == action)
+        .order_by(_F.c.name, _A.c.created)
+    )
+    return [(name, digest, recipe) for name, digest, recipe in connection.execute(query)]
+
+
+def dot(tree: Mapping[str, Any]) -> str:
+    """A tree of `deps` as a graph for Graphviz."""
+    lines = ["digraph deps {", "  rankdir=LR;", "  node [shape=box];"]
+    done: set[str] = set()
+
+    def visit(node: Mapping[str, Any]) -> None:
+        name = node["recipe"][:12]
+        if name not in done:
+            done.add(name)
+            lines.append(f'  "{name}" [label="{_quoted(node["phase"])}\\n{name}"];')
+        for edge in node.get("up", ()):
+            other = edge["action"]
+            start = other["recipe"][:12] if other else edge["digest"][:12]
+            lines.append(f'  "{start}" -> "{name}" [label="{_quoted(edge["name"])}"];')
+            if other:
+                visit(other)
+        for edge in node.get("down", ()):
+            lines.append(f'  "{name}" -> "{edge["action"]["recipe"][:12]}" [label="{_quoted(edge["name"])}"];')
+            visit(edge["action"])
+
+    visit(tree)
+    return "\n".join([*dict.fromkeys(lines), "}"])
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+# -- du --------------------------------------------------------------------------------------------------------------
+
+
+def du(store: Store) -> dict[str, Any]:
+    """Sizes by kind, and what sharing and compression save."""
+    by_kind = (
+        sa.select(
+            _F.c.kind,
+            sa.func.count().label("artifacts"),
+            sa.func.sum(_F.c.size).label("size"),
+        )
+        .group_by(_F.c.kind)
+        .order_by(sa.func.sum(_F.c.size).desc())
+    )
+    totals = sa.select(sa.func.count(), sa.func.sum(_O.c.size), sa.func.sum(_O.c.stored))
+    with store.index.read() as connection:
+        kinds = [dict(row._mapping) for row in connection.execute(by_kind)]
+        objects, unique, stored = connection.execute(totals).one()
+        counts = {
+            "actions": connection.execute(sa.select(sa.func.count()).select_from(_A)).scalar_one(),
+            "memories": connection.execute(sa.select(sa.func.count()).select_from(schema.memories)).scalar_one(),
+        }
+    size = sum(kind["size"] for kind in kinds)
+    unique, stored = unique or 0, stored or 0
+    return {
+        "root": str(store.root),
+        "kinds": kinds,
+        "artifacts": sum(kind["artifacts"] for kind in kinds),
+        "objects": objects,
+        **counts,
+        "size": size,
+        "unique": unique,
+        "stored": stored,
+        "saved_by_sharing": size - unique,
+        "saved_by_compression": unique - stored,
+        "quarantine": _folder_size(store, "quarantine"),
+        "temporary": _folder_size(store, "tmp"),
+        "index": _file_size(store, "index.sqlite"),
+    }
+
+
+def _folder_size(store: Store, name: str) -> int:
+    return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(store.root / name))
+
+
+def _file_size(store: Store, name: str) -> int:
+    return os.stat(store.root / name).st_size
