@@ -1,0 +1,161 @@
+"""Placed: a graph in which every value has a device dtype, a layout and a place, and every node an emitter.
+
+It says where each element lies, not when. Values that the planner put in (layout switches, copies of constants) stand beside
+those of the Graph. The data of constants stay in the Graph: a placed constant names its source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from mlsdk.pipeline.ir.graph import Attr, Node
+from mlsdk.pipeline.ir.image import Image
+from mlsdk.pipeline.ir.layout import Layout
+from mlsdk.pipeline.ir.scheme import Digit, Scheme
+
+#: what the padding of a value holds
+ZERO, FINITE, ANY = "zero", "finite", "any"
+
+#: device dtypes by logical dtype; float32 follows the option float_dtype
+DEVICE_DTYPE = {"float64": "double", "float16": "single", "int32": "int", "int64": "int", "uint8": "int", "bool": "int"}
+
+
+@dataclass(frozen=True)
+class PlacedValue:
+    """`dtype`: the graph's; `device_dtype`: half, single, double or int. `origin`: input, constant or node; `data`: the
+    constant of the Graph that holds its data."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    device_dtype: str
+    layout: Layout
+    scheme: Scheme | None = None
+    pad: str = ZERO
+    origin: str = "node"
+    data: str = ""
+
+    @property
+    def image(self) -> Image:
+        return Image(self.layout, self.device_dtype, self.shape)
+
+
+@dataclass(frozen=True)
+class PlacedNode:
+    """A node and how it is emitted: `emitter` names the function, `kernel` and `batches` are its choices."""
+
+    node: Node
+    emitter: str
+    kernel: str = ""
+    batches: int = 1
+
+
+@dataclass(frozen=True)
+class Placed:
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[PlacedNode, ...]
+    values: Mapping[str, PlacedValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+
+    # ---- text form --------------------------------------------------------------------------------------------
+
+    def to_json(self) -> bytes:
+        """Canonical JSON; nodes' sources and scopes are not part of it."""
+        data = {
+            "name": self.name,
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+            "values": [_value_json(self.values[name]) for name in self.values],
+            "nodes": [_node_json(node) for node in self.nodes],
+        }
+        return (json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Placed:
+        d = json.loads(data)
+        values = [_value(v) for v in d["values"]]
+        return cls(
+            d["name"], tuple(d["inputs"]), tuple(d["outputs"]), tuple(_node(n) for n in d["nodes"]), {v.name: v for v in values}
+        )
+
+
+def _value_json(v: PlacedValue) -> dict[str, Any]:
+    scheme = None
+    if v.scheme is not None:
+        scheme = {
+            "axes": [[[d.n, d.level, d.stride] for d in axis] for axis in v.scheme.axes],
+            "lane": v.scheme.lane,
+            "copies": [[d.n, d.level, d.stride] for d in v.scheme.copies],
+        }
+    return {
+        "name": v.name,
+        "dtype": v.dtype,
+        "shape": v.shape,
+        "device_dtype": v.device_dtype,
+        "layout": str(v.layout),
+        "scheme": scheme,
+        "pad": v.pad,
+        "origin": v.origin,
+        "data": v.data,
+    }
+
+
+def _value(d: Mapping[str, Any]) -> PlacedValue:
+    s = d["scheme"]
+    scheme = None
+    if s is not None:
+        scheme = Scheme(
+            tuple(tuple(Digit(*x) for x in axis) for axis in s["axes"]), s["lane"], tuple(Digit(*x) for x in s["copies"])
+        )
+    layout = Layout.parse(d["layout"])
+    return PlacedValue(
+        d["name"], d["dtype"], tuple(d["shape"]), d["device_dtype"], layout, scheme, d["pad"], d["origin"], d["data"]
+    )
+
+
+def _attr_json(value: Attr) -> Any:
+    if isinstance(value, np.ndarray):
+        return {"dtype": str(value.dtype), "shape": value.shape, "data": value.tobytes().hex()}
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if isinstance(value, tuple) and value and isinstance(value[0], float):
+        return {"floats": [float(x).hex() for x in value]}
+    return value
+
+
+def _attr(value: Any) -> Attr:
+    if isinstance(value, dict):
+        if "float" in value:
+            return float.fromhex(value["float"])
+        if "floats" in value:
+            return tuple(float.fromhex(x) for x in value["floats"])
+        return np.frombuffer(bytes.fromhex(value["data"]), value["dtype"]).reshape(value["shape"])
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _node_json(p: PlacedNode) -> dict[str, Any]:
+    return {
+        "name": p.node.name,
+        "op": p.node.op,
+        "inputs": p.node.inputs,
+        "outputs": p.node.outputs,
+        "attrs": {key: _attr_json(value) for key, value in p.node.attrs.items()},
+        "emitter": p.emitter,
+        "kernel": p.kernel,
+        "batches": p.batches,
+    }
+
+
+def _node(d: Mapping[str, Any]) -> PlacedNode:
+    attrs = {key: _attr(value) for key, value in d["attrs"].items()}
+    return PlacedNode(Node(d["name"], d["op"], tuple(d["inputs"]), tuple(d["outputs"]), attrs), d["emitter"], d["kernel"], d["batches"])

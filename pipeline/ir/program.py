@@ -1,0 +1,157 @@
+"""Program: the instructions of a whole function, and the DRAM segments that they name.
+
+Statements keep loops and symbolic DRAM addresses; the text form (`vsm`) is unrolled and resolved. A program is stored as
+JSON lines of assembly with the strides and symbols beside them, so that it stays readable and holds no pickle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from mlsdk.device.isa import model as m
+from mlsdk.device.isa.parser import Parser
+from mlsdk.device.isa.printer import format_lines, format_statement
+from mlsdk.errors import GraphError
+from mlsdk.pipeline.ir.plan import Segment
+
+#: segments start on this many LW
+ALIGN = 64
+
+
+@dataclass(frozen=True)
+class Program:
+    """`statements` name segments by symbol; `segments` in the order of their default addresses."""
+
+    statements: tuple[m.Statement, ...]
+    segments: Mapping[str, Segment]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "segments", MappingProxyType(dict(self.segments)))
+
+    def addresses(self) -> dict[str, int]:
+        """Default addresses: one segment behind the other from 0."""
+        found, at = {}, 0
+        for segment in self.segments.values():
+            found[segment.name] = at
+            at += -(-segment.size // ALIGN) * ALIGN
+        return found
+
+    def vsm(self) -> str:
+        """The assembly text, unrolled, at the default addresses."""
+        return "\n".join(format_lines(self.statements, self.addresses())) + "\n"
+
+    def to_json(self) -> bytes:
+        data = {
+            "segments": [[s.name, s.kind, s.size] for s in self.segments.values()],
+            "statements": [_encode(s) for s in self.statements],
+        }
+        return (json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Program:
+        d = json.loads(data)
+        parser = Parser()
+        segments = [Segment(*s) for s in d["segments"]]
+        return cls(tuple(_decode(parser, s) for s in d["statements"]), {s.name: s for s in segments})
+
+
+class _Zero(dict):
+    def __missing__(self, key: str) -> int:
+        return 0
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+_NO_BASE = _Zero()
+
+
+def _plain(operand: m.Operand | m.Immediate) -> m.Operand | m.Immediate:
+    if isinstance(operand, m.Operand) and (operand.strides or operand.symbol):
+        return replace(operand, strides=(), symbol="")
+    return operand
+
+
+def _encode(s: m.Statement) -> Any:
+    if isinstance(s, m.Loop):
+        return ["loop", s.count, [_encode(x) for x in s.body]]
+    if isinstance(s, m.Marker):
+        return ["node", s.name]
+    if isinstance(s, m.Nop):
+        return s.count
+    if isinstance(s, m.Bundle):
+        strides = [
+            [i, j, list(o.strides)]
+            for i, ins in enumerate(s.instructions)
+            for j, o in enumerate(ins.operands)
+            if isinstance(o, m.Operand) and o.strides
+        ]
+        if not strides:
+            return format_statement(s)
+        plain = m.Bundle(
+            tuple(m.Instruction(i.mnemonic, tuple(_plain(o) for o in i.operands), i.flush) for i in s.instructions), s.note
+        )
+        return ["pe", format_statement(plain), strides]
+    if isinstance(s, m.Move):
+        plain_move = replace(
+            s, src=_plain(s.src) if s.src else None, dst=_plain(s.dst) if s.dst else None  # type: ignore[arg-type]
+        )
+        sides = [[o.symbol, list(o.strides)] if o is not None else ["", []] for o in (s.src, s.dst)]
+        return ["mv", format_statement(plain_move), *sides]
+    return format_statement(s)
+
+
+def _decode(parser: Parser, d: Any) -> m.Statement:
+    if isinstance(d, int):
+        return m.Nop(d)
+    if isinstance(d, str):
+        return _line(parser, d)
+    kind = d[0]
+    if kind == "loop":
+        return m.Loop(d[1], tuple(_decode(parser, x) for x in d[2]))
+    if kind == "node":
+        return m.Marker(d[1])
+    statement = _line(parser, d[1])
+    if kind == "pe":
+        assert isinstance(statement, m.Bundle)
+        instructions = list(statement.instructions)
+        for i, j, strides in d[2]:
+            operands = list(instructions[i].operands)
+            operands[j] = replace(operands[j], strides=tuple(strides))  # type: ignore[type-var]
+            instructions[i] = replace(instructions[i], operands=tuple(operands))
+        return m.Bundle(tuple(instructions), statement.note)
+    assert isinstance(statement, m.Move)
+    sides = []
+    for operand, (symbol, strides) in zip((statement.src, statement.dst), d[2:]):
+        sides.append(replace(operand, symbol=symbol, strides=tuple(strides)) if operand is not None else None)
+    return replace(statement, src=sides[0], dst=sides[1])
+
+
+def _line(parser: Parser, text: str) -> m.Statement:
+    problems: list = []
+    found = list(parser.statements((text,), problems))
+    if problems or len(found) != 1:
+        raise GraphError(f"a stored program holds `{text}`, which is not a statement: {problems[:1]}")
+    return replace(found[0], line=0) if hasattr(found[0], "line") else found[0]  # type: ignore[type-var]
+
+
+def renamed(statements: Sequence[m.Statement], names: Mapping[str, tuple[str, int]]) -> Iterator[m.Statement]:
+    """The statements with each symbol replaced by (segment, offset)."""
+
+    def operand(o: m.Operand | None) -> m.Operand | None:
+        if o is None or not o.symbol:
+            return o
+        segment, offset = names[o.symbol]
+        return replace(o, symbol=segment, addr=o.addr + offset)
+
+    for s in statements:
+        if isinstance(s, m.Loop):
+            yield m.Loop(s.count, tuple(renamed(s.body, names)))
+        elif isinstance(s, m.Move):
+            yield replace(s, src=operand(s.src), dst=operand(s.dst))
+        else:
+            yield s

@@ -1,0 +1,264 @@
+"""The planner: walks the graph once, gives every value a dtype and a layout, and puts switches where two nodes disagree.
+
+It is the rule-based planner: the first node that touches a value decides its layout, and each operator's rule (in `rules`)
+says which schemes it works in. What a rule may do:
+
+    planner.want(name, scheme)          the value in that scheme, through a switch if it lies elsewhere
+    planner.want_layout(name, layout)   the same for layouts of no scheme (streamed weights)
+    planner.scheme_of(name)             the scheme in which it lies, or None
+    planner.put(node, emitter, ..)      add a node, its results placed
+    planner.view(node, scheme)          a result that lies where its input lies
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from mlsdk.errors import LayoutError, UnsupportedOperator
+from mlsdk.pipeline.ir.graph import Graph, Node, Value
+from mlsdk.pipeline.ir.layout import Layout
+from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, ZERO, Placed, PlacedNode, PlacedValue
+from mlsdk.pipeline.ir.scheme import Scheme, choose_lane, spread
+
+BASE_DTYPE = {"float": "single", "half": "half", "mixed": "single", "double": "double"}
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Where an input lies already, because another function of the Context placed it."""
+
+    layout: Layout
+    device_dtype: str
+    scheme: Scheme | None = None
+
+
+@dataclass(frozen=True)
+class LayoutOptions:
+    float_dtype: str = "float"
+    fixed: Mapping[str, Fixed] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One decision, for the planner's history."""
+
+    value: str
+    layout: str
+    reason: str
+
+
+def plan(graph: Graph, options: LayoutOptions | None = None) -> tuple[Placed, tuple[Event, ...]]:
+    """`graph` placed, and the history of the decisions. Raises UnsupportedOperator with every node that has no rule."""
+    return Planner(graph, options or LayoutOptions()).run()
+
+
+class Planner:
+    def __init__(self, graph: Graph, options: LayoutOptions):
+        self.graph, self.options = graph, options
+        self.base = BASE_DTYPE[options.float_dtype]
+        self.halves = options.float_dtype in ("mixed", "half")
+        self.values: dict[str, PlacedValue] = {}
+        self.nodes: list[PlacedNode] = []
+        self.history: list[Event] = []
+        self.shown: dict[str, Value] = dict(graph.values)
+        self.switched: dict[tuple[str, str, str], str] = {}
+        self.names = set(graph.values) | {n.name for n in graph.nodes}
+        self.base_of: dict[str, str] = {}  # view -> what it is a view of
+
+    # ---- the walk ---------------------------------------------------------------------------------------------
+
+    def run(self) -> tuple[Placed, tuple[Event, ...]]:
+        from mlsdk.pipeline.layout.rules import rule_of
+
+        missing = [node for node in self.graph.nodes if rule_of(node, self) is None]
+        if missing:
+            lines = [f"  {n.op} ({n.name}){' at ' + n.source if n.source else ''}" for n in missing]
+            raise UnsupportedOperator(
+                f"{len(missing)} nodes have no emitter for the board:\n" + "\n".join(lines) + "\n"
+                "rewrite them, or run the function on pfvm:cpu"
+            )
+        for name, fixed in self.options.fixed.items():
+            if name in self.graph.inputs:
+                self._place_input(name, fixed.layout, fixed.scheme, fixed.device_dtype, "placed by the Context")
+        for node in self.graph.nodes:
+            if any(self.value(o).size for o in node.outputs if o):
+                try:
+                    rule_of(node, self)(self, node)  # type: ignore[misc]
+                except LayoutError as error:
+                    error.node = node.name
+                    raise
+            else:
+                for name in node.outputs:
+                    if name:
+                        self.constant(name, np.zeros(self.value(name).shape))
+        outputs = [self._output(name) for name in self.graph.outputs]
+        for name in self.graph.inputs:
+            if name not in self.values:
+                self._place(name, self.default(name), "no node reads it")
+        placed = Placed(self.graph.name, self.graph.inputs, tuple(outputs), tuple(self.nodes), self.values)
+        return placed, tuple(self.history)
+
+    def _output(self, name: str) -> str:
+        """Outputs are values of nodes: an input, a constant or a view of one is copied."""
+        base = name
+        while base in self.base_of:
+            base = self.base_of[base]
+        if name not in self.values:
+            self._place(name, self.default(name), "an output that no node computes")
+        if self.values[base].origin == "node" and name in self.values:
+            return name
+        value = self.values[name]
+        copy = self.fresh(f"{name}.copy")
+        self.shown[copy] = Value(copy, value.dtype, value.shape)
+        self.nodes.append(PlacedNode(Node(self.fresh(f"Copy_{name}"), "Identity", (name,), (copy,)), "copy"))
+        self.values[copy] = replace(value, name=copy, origin="node", data="")
+        return copy
+
+    # ---- questions --------------------------------------------------------------------------------------------
+
+    def value(self, name: str) -> Value:
+        return self.shown[name]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.shown[name].shape
+
+    def is_constant(self, name: str) -> bool:
+        return name in self.graph.constants or (name in self.values and self.values[name].origin == "constant")
+
+    def scheme_of(self, name: str) -> Scheme | None:
+        return self.values[name].scheme if name in self.values else None
+
+    def placed(self, name: str) -> PlacedValue | None:
+        return self.values.get(name)
+
+    def device_dtype(self, name: str) -> str:
+        if name in self.values:
+            return self.values[name].device_dtype
+        dtype = self.shown[name].dtype
+        return DEVICE_DTYPE.get(dtype, self.base)
+
+    def default(self, name: str) -> Scheme:
+        shape = self.shape(name)
+        return spread(shape, choose_lane(shape))
+
+    def fresh(self, name: str) -> str:
+        found, n = name, 1
+        while found in self.names:
+            n += 1
+            found = f"{name}.{n}"
+        self.names.add(found)
+        return found
+
+    # ---- decisions --------------------------------------------------------------------------------------------
+
+    def want(self, name: str, scheme: Scheme, dtype: str | None = None, reason: str = "") -> str:
+        return self._want(name, scheme, None, dtype, reason)
+
+    def want_layout(self, name: str, layout: Layout, dtype: str | None = None, reason: str = "") -> str:
+        return self._want(name, None, layout, dtype, reason)
+
+    def _want(self, name: str, scheme: Scheme | None, layout: Layout | None, dtype: str | None, reason: str) -> str:
+        dtype = dtype or self.device_dtype(name)
+        goal = layout if layout is not None else scheme.layout(dtype)  # type: ignore[union-attr]
+        current = self.values.get(name)
+        if current is not None and current.layout == goal and current.device_dtype == dtype:
+            return name
+        if name in self.graph.constants:
+            return self._constant_copy(name, goal, scheme, dtype, reason)
+        if current is None:
+            self._place_input(name, goal, scheme, dtype, reason)
+            return name
+        key = (name, str(goal), dtype)
+        if key not in self.switched:
+            if current.device_dtype != dtype:
+                raise LayoutError(f"{name} is {current.device_dtype} on the board and wanted as {dtype}; cast it")
+            self.switched[key] = self._switch(current, goal, scheme, reason, clean=scheme is None)
+        return self.switched[key]
+
+    def _place(self, name: str, scheme: Scheme, reason: str) -> None:
+        if name in self.graph.constants:
+            dtype = self.device_dtype(name)
+            self.values[name] = replace(
+                self._constant_value(name, scheme.layout(dtype), scheme, dtype), name=name
+            )
+        else:
+            self._place_input(name, scheme.layout(self.device_dtype(name)), scheme, self.device_dtype(name), reason)
+
+    def _place_input(self, name: str, layout: Layout, scheme: Scheme | None, dtype: str, reason: str) -> None:
+        value = self.shown[name]
+        layout.check(value.shape, dtype, name) if value.size else None
+        self.values[name] = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, ZERO, "input")
+        self.history.append(Event(name, str(layout), reason))
+
+    def _constant_value(self, name: str, layout: Layout, scheme: Scheme | None, dtype: str) -> PlacedValue:
+        value = self.shown[name]
+        return PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, ZERO, "constant", name)
+
+    def _constant_copy(self, name: str, layout: Layout, scheme: Scheme | None, dtype: str, reason: str) -> str:
+        """Constants are stored once for each layout in which they are wanted."""
+        key = (name, str(layout), dtype)
+        if key not in self.switched:
+            copy = name if name not in self.values else self.fresh(f"{name}.as")
+            self.shown[copy] = replace(self.shown[name], name=copy)
+            self.values[copy] = replace(self._constant_value(name, layout, scheme, dtype), name=copy)
+            self.switched[key] = copy
+            self.history.append(Event(copy, str(layout), reason))
+        return self.switched[key]
+
+    def constant(self, name: str, data: np.ndarray) -> None:
+        """A result that is known now (of no elements, or of an operation on none)."""
+        raise LayoutError(f"{name}: tensors without elements are not supported on the board yet")
+
+    def _switch(self, current: PlacedValue, layout: Layout, scheme: Scheme | None, reason: str, clean: bool) -> str:
+        """A switch node; `clean`: its padding is made zero, as streamed weights need it."""
+        name = self.fresh(f"{current.name}.switched")
+        self.shown[name] = Value(name, current.dtype, current.shape)
+        layout.check(current.shape, current.device_dtype, name)
+        self.values[name] = replace(current, name=name, layout=layout, scheme=scheme, pad=ZERO if clean else ANY, origin="node", data="")
+        node = Node(self.fresh(f"Switch_{current.name}"), "MNCoreLayoutSwitch", (current.name,), (name,), {"clean": int(clean)})
+        self.nodes.append(PlacedNode(node, "move"))
+        self.history.append(Event(name, str(layout), reason or "a switch"))
+        return name
+
+    def put(
+        self,
+        node: Node,
+        emitter: str,
+        inputs: Sequence[str],
+        schemes: Sequence[Scheme],
+        *,
+        dtypes: Sequence[str] | None = None,
+        pad: str = ANY,
+        kernel: str = "",
+        batches: int = 1,
+        reason: str = "",
+    ) -> None:
+        """Add `node` reading `inputs` (as they were placed), its results in these schemes and dtypes."""
+        names = [o for o in node.outputs if o]
+        for i, (name, scheme) in enumerate(zip(names, schemes)):
+            value = self.shown[name]
+            dtype = dtypes[i] if dtypes else self.device_dtype(name)
+            layout = scheme.layout(dtype).check(value.shape, dtype, name)
+            self.values[name] = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, pad)
+            self.history.append(Event(name, str(layout), reason or f"result of {node.op}"))
+        self.nodes.append(PlacedNode(replace(node, inputs=tuple(inputs)), emitter, kernel, batches))
+
+    def view(self, node: Node, name: str, scheme: Scheme | None, layout: Layout | None = None) -> None:
+        """The node's result is its input seen in another way: it lies in the same place."""
+        source, result = self.values[name], self.shown[node.outputs[0]]
+        where = layout if layout is not None else scheme.layout(source.device_dtype)  # type: ignore[union-attr]
+        self.values[result.name] = replace(
+            source, name=result.name, dtype=result.dtype, shape=result.shape, layout=where, scheme=scheme
+        )
+        self.base_of[result.name] = name
+        self.nodes.append(PlacedNode(replace(node, inputs=(name,)), "view"))
+        self.history.append(Event(result.name, str(where), f"a view of {name}"))
+
+    def temporary(self, like: str, shape: Sequence[int], dtype: str = "") -> str:
+        """A new value's name, for rules that make several nodes of one."""
+        name = self.fresh(f"{like}.part")
+        self.shown[name] = Value(name, dtype or self.shown[like].dtype, tuple(shape))
+        return name

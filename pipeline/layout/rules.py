@@ -1,0 +1,446 @@
+"""The planner's rules: for each operator, the schemes it works in and the emitter that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from mlsdk.errors import LayoutError
+from mlsdk.pipeline.ir.graph import Node, Value
+from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
+from mlsdk.pipeline.ir.placed import ANY, FINITE, ZERO
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, local_rows, spread
+from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
+from mlsdk.pipeline.ops.emitters.gemm_modes import mode_of, weights_layout
+from mlsdk.pipeline.ops.emitters.kernels import KERNELS
+from mlsdk.pipeline.ops.table import attributes
+
+if TYPE_CHECKING:
+    from mlsdk.pipeline.layout.planner import Planner
+
+Rule = Callable[["Planner", Node], None]
+
+
+def rule_of(node: Node, planner: Planner) -> Rule | None:
+    if node.op in RULES:
+        return RULES[node.op]
+    if any(op == node.op for op, _ in KERNELS):
+        return elementwise
+    return None
+
+
+# ---- elementwise --------------------------------------------------------------------------------------------------
+
+#: operators that give zero where every operand is zero
+KEEPS_ZERO = {"Add", "Sub", "Mul", "Neg", "Relu", "Identity", "Cast", "Abs"}
+
+
+def elementwise(planner: Planner, node: Node) -> None:
+    out = node.outputs[0]
+    shape = planner.shape(out)
+    inputs = [name for name in node.inputs if name]
+    scheme = _common_scheme(planner, inputs, shape)
+    operands = [planner.want(name, scheme.restrict(planner.shape(name)), reason=f"operand of {node.op}") for name in inputs]
+    pads = {planner.values[name].pad for name in operands}
+    pad = ZERO if node.op in KEEPS_ZERO and pads == {ZERO} else ANY
+    planner.put(node, "elementwise", operands, [scheme], pad=pad)
+
+
+def _common_scheme(planner: Planner, inputs: Sequence[str], shape: tuple[int, ...]) -> Scheme:
+    """That of the first operand of the result's own shape which lies somewhere already, else the default."""
+    for name in inputs:
+        found = planner.scheme_of(name)
+        if planner.shape(name) == shape and found is not None and not found.copies:
+            return found
+    return spread(shape, choose_lane(shape))
+
+
+# ---- reductions ---------------------------------------------------------------------------------------------------
+
+
+def _axes(planner: Planner, node: Node, rank: int) -> tuple[int, ...]:
+    """The reduced axes: from the second input or an attribute; none given means all (or none, as the node says)."""
+    attrs = attributes(node)
+    axes = attrs.get("axes")
+    if len(node.inputs) > 1 and node.inputs[1]:
+        axes = tuple(int(a) for a in planner.graph.constants[node.inputs[1]].reshape(-1))
+    if not axes:
+        return () if attrs.get("noop_with_empty_axes") else tuple(range(rank))
+    return tuple(sorted(int(a) % rank for a in axes))
+
+
+def reduction(planner: Planner, node: Node) -> None:
+    source, out = node.inputs[0], node.outputs[0]
+    shape = planner.shape(source)
+    axes = _axes(planner, node, len(shape))
+    if not axes:
+        planner.put(node, "elementwise", [_anywhere(planner, source)], [planner.scheme_of(source)], kernel="Identity")  # type: ignore[list-item]
+        return
+    scheme = planner.scheme_of(source)
+    if scheme is None or not reducible(scheme, axes, planner.device_dtype(source)):
+        scheme = _for_reduction(shape, axes)
+        if not reducible(scheme, axes, planner.device_dtype(source)):
+            scheme = _for_reduction(shape, axes, lanes_too=False)
+    operand = planner.want(source, scheme, reason=f"{node.op} along {axes}")
+    reduced = scheme.restrict([1 if a in axes else n for a, n in enumerate(shape)])
+    if len(planner.shape(out)) != len(shape):
+        for axis in reversed(axes):
+            reduced = reduced.drop(axis)
+    planner.put(replace(node, attrs={**node.attrs, "reduced": axes}), "reduce", [operand], [reduced])
+
+
+def reducible(scheme: Scheme, axes: tuple[int, ...], dtype: str) -> bool:
+    """Whether the spatial levels of the reduced axes belong to them alone, so that the network can combine them."""
+    levels = {d.level for a in axes for d in scheme.axes[a] if d.level != LOCAL and d.n > 1}
+    others = {d.level for a, axis in enumerate(scheme.axes) if a not in axes for d in axis if d.level != LOCAL and d.n > 1}
+    others |= {d.level for d in scheme.copies}
+    return not levels & others and (not levels or dtype != "int")
+
+
+def _for_reduction(shape: tuple[int, ...], axes: tuple[int, ...], lanes_too: bool = True) -> Scheme:
+    """Rows (the axes that stay) over the levels, the reduced axes on lanes and in LM."""
+    wide = [a for a in axes if shape[a] > 1]
+    lane = max(wide, key=lambda a: (shape[a], a)) if wide else choose_lane(shape)
+    if prod(n for a, n in enumerate(shape) if a not in axes) == 1 and lanes_too:
+        return spread(shape, lane)
+    return _rows_only(shape, lane, axes)
+
+
+def _rows_only(shape: tuple[int, ...], lane: int | None, inside: Sequence[int]) -> Scheme:
+    """`spread` of the axes that are not in `inside`; those stay in LM, least significant."""
+    rows = [n if a not in inside and a != lane else 1 for a, n in enumerate(shape)]
+    scheme = spread(rows, None)
+    axes = list(scheme.axes)
+    rank = len(shape)
+    for position, a in enumerate([*(a for a in inside if a != lane), *([lane] if lane is not None else [])]):
+        n = -(-shape[a] // BLOCK) if a == lane else shape[a]
+        axes[a] = (Digit(n, LOCAL, -1 - position),) if n > 1 else ()
+    lift = rank + len(axes)
+    lifted = tuple(tuple(replace(d, stride=d.stride + lift) if d.level == LOCAL else d for d in axis) for axis in axes)
+    return Scheme(lifted, lane)
+
+
+def softmax(planner: Planner, node: Node) -> None:
+    source = node.inputs[0]
+    shape = planner.shape(source)
+    axis = int(attributes(node)["axis"]) % len(shape) if shape else 0
+    axes = (axis,) if shape else ()
+    scheme = planner.scheme_of(source)
+    if scheme is None or not inside_mab(scheme, axes):
+        lane = axis if shape and shape[axis] > 1 else choose_lane(shape)
+        scheme = _rows_only(shape, lane, axes)
+    operand = planner.want(source, scheme, reason=f"{node.op} along {axis}")
+    planner.put(replace(node, attrs={**node.attrs, "reduced": axes}), "softmax", [operand], [scheme])
+
+
+def argument(planner: Planner, node: Node) -> None:
+    """ArgMax and ArgMin."""
+    source, out = node.inputs[0], node.outputs[0]
+    shape = planner.shape(source)
+    axis = int(attributes(node)["axis"]) % len(shape) if shape else 0
+    axes = (axis,) if shape else ()
+    scheme = planner.scheme_of(source)
+    if scheme is None or not inside_mab(scheme, axes):
+        lane = axis if shape and shape[axis] > 1 else choose_lane(shape)
+        scheme = _rows_only(shape, lane, axes)
+    operand = planner.want(source, scheme, reason=f"{node.op} along {axis}")
+    reduced = scheme.restrict([1 if a in axes else n for a, n in enumerate(shape)])
+    if len(planner.shape(out)) != len(shape):
+        reduced = reduced.drop(axis)
+    planner.put(replace(node, attrs={**node.attrs, "reduced": axes}), "argument", [operand], [reduced])
+
+
+def inside_mab(scheme: Scheme, axes: Sequence[int]) -> bool:
+    return all(d.level == LOCAL or d.n == 1 for a in axes for d in scheme.axes[a])
+
+
+# ---- views and moves ----------------------------------------------------------------------------------------------
+
+
+def _anywhere(planner: Planner, name: str) -> str:
+    """The value where it lies; in the default scheme if nobody placed it yet."""
+    if planner.placed(name) is None:
+        return planner.want(name, planner.default(name), reason="first use")
+    return name
+
+
+def reshape(planner: Planner, node: Node) -> None:
+    source, out = _anywhere(planner, node.inputs[0]), node.outputs[0]
+    scheme = planner.scheme_of(source)
+    view = scheme.reshape(planner.shape(source), planner.shape(out)) if scheme is not None else None
+    if view is not None and not view.copies:
+        planner.view(node, source, view)
+    else:
+        move(planner, node)
+
+
+def transpose(planner: Planner, node: Node) -> None:
+    source = _anywhere(planner, node.inputs[0])
+    rank = len(planner.shape(source))
+    perm = tuple(attributes(node).get("perm") or range(rank - 1, -1, -1))
+    value = planner.values[source]
+    scheme = value.scheme.permute(perm) if value.scheme is not None else None
+    planner.view(replace(node, attrs={**node.attrs, "perm": perm}), source, scheme, value.layout.transpose(perm) if scheme is None else None)
+
+
+def move(planner: Planner, node: Node) -> None:
+    """Any rearrangement of elements: the result in its default scheme. Inputs that only parametrise it stay constants."""
+    count = MOVED[node.op](node)
+    names = [n for n in node.inputs[:count] if n and planner.value(n).size]
+    inputs = [_anywhere(planner, name) for name in names]
+    out = node.outputs[0]
+    rest = [n for n in node.inputs[count:]]
+    parameters = {f"input{count + i}": planner.graph.constants[n] for i, n in enumerate(rest) if n}
+    moved = replace(node, attrs={**node.attrs, **parameters})
+    planner.put(moved, "move", inputs, [planner.default(out)], dtypes=[planner.device_dtype(inputs[0])])
+
+
+#: operators that only rearrange elements -> how many of their inputs are data
+MOVED: dict[str, Callable[[Node], int]] = {
+    "Reshape": lambda n: 1,
+    "Flatten": lambda n: 1,
+    "Squeeze": lambda n: 1,
+    "Unsqueeze": lambda n: 1,
+    "Expand": lambda n: 1,
+    "Slice": lambda n: 1,
+    "Concat": lambda n: len(n.inputs),
+    "MNCoreLayoutSwitch": lambda n: 1,
+}
+
+
+# ---- casts --------------------------------------------------------------------------------------------------------
+
+
+def cast(planner: Planner, node: Node) -> None:
+    source, out = node.inputs[0], node.outputs[0]
+    a, b = planner.value(source).dtype, planner.value(out).dtype
+    source = _anywhere(planner, source)
+    scheme = planner.scheme_of(source)
+    if scheme is None:
+        scheme = planner.default(out)
+        source = planner.want(source, scheme)
+    kernel = f"Cast:{a}:{b}"
+    planner.put(node, "elementwise", [source], [scheme], kernel=kernel, pad=planner.values[source].pad)
+
+
+# ---- products -----------------------------------------------------------------------------------------------------
+
+
+def matmul(planner: Planner, node: Node) -> None:
+    a, b = node.inputs[:2]
+    shape_a, shape_b = planner.shape(a), planner.shape(b)
+    if len(shape_a) == 1 or len(shape_b) == 1:
+        _vectors(planner, node, a, b)
+        return
+    _product(planner, node, a, b, None, False, False)
+
+
+def _vectors(planner: Planner, node: Node, a: str, b: str) -> None:
+    """A product with a vector: seen as one with a matrix of one row or column."""
+    shape_a, shape_b = planner.shape(a), planner.shape(b)
+    if len(shape_a) == 1:
+        a = _viewed(planner, node, a, (1, *shape_a))
+    if len(shape_b) == 1:
+        b = _viewed(planner, node, b, (*shape_b, 1))
+    batch = planner.shape(a)[:-2] if len(shape_a) > 1 else planner.shape(b)[:-2]
+    full = (*batch, planner.shape(a)[-2], planner.shape(b)[-1])
+    middle = planner.temporary(node.outputs[0], full)
+    _product(planner, replace(node, name=planner.fresh(node.name), inputs=(a, b), outputs=(middle,)), a, b, None, False, False)
+    reshape(planner, Node(planner.fresh(f"{node.name}.flat"), "Reshape", (middle,), node.outputs, {}, node.source, node.scope))
+
+
+def _viewed(planner: Planner, node: Node, name: str, shape: tuple[int, ...]) -> str:
+    name = _anywhere(planner, name)
+    seen = planner.temporary(name, shape)
+    reshape(planner, Node(planner.fresh(f"{node.name}.as"), "Reshape", (name,), (seen,), {}, node.source, node.scope))
+    return seen
+
+
+def gemm(planner: Planner, node: Node) -> None:
+    attrs = attributes(node)
+    a, b = node.inputs[:2]
+    c = node.inputs[2] if len(node.inputs) > 2 else ""
+    alpha, beta = float(attrs["alpha"]), float(attrs["beta"])
+    if alpha != 1.0 or (c and beta != 1.0):
+        raise LayoutError(f"{node.name}: Gemm with alpha {alpha} and beta {beta}; write the factors as Mul")
+    _product(planner, node, a, b, c or None, bool(attrs["transA"]), bool(attrs["transB"]))
+
+
+def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, trans_a: bool, trans_b: bool) -> None:
+    out = node.outputs[0]
+    shape_a, shape_b, shape_c = planner.shape(a), planner.shape(b), planner.shape(out)
+    rank = len(shape_c)
+    if trans_a:  # rank 2
+        shape_a = shape_a[::-1]
+    k, n = shape_a[-1], shape_c[-1]
+    wide_a = (1,) * (rank - len(shape_a)) + shape_a
+    wide_b = (1,) * (rank - len(shape_b)) + shape_b
+    batch = [x for x in range(rank - 2) if wide_b[x] > 1]
+
+    scheme_a = _rows_scheme(planner, a, shape_a, trans_a, batch, rank) or _new_rows(wide_a, batch, shape_c)
+    scheme_c = _with_lane(scheme_a, n, shape_c, wide_a)
+    own_a = scheme_a.restrict(shape_a) if len(shape_a) < rank or wide_a != scheme_shape(scheme_a, shape_c, k) else scheme_a
+    a_placed = planner.want(a, own_a.permute((1, 0)) if trans_a else own_a, reason=f"rows of {node.op}")
+
+    dtype_a = planner.device_dtype(a_placed)
+    dtype_b = planner.device_dtype(b)
+    if b in planner.graph.constants and planner.halves and dtype_b != "double":
+        dtype_b = "half"
+    mode = mode_of(dtype_a, dtype_b, planner.halves)
+    batch_subs = []
+    for x in range(rank - len(shape_b), rank - 2):
+        batch_subs.append(_batch_subs(scheme_c, x, batch) if x in batch else ())
+    layout_b = weights_layout(mode, k, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b)
+    b_placed = planner.want_layout(b, layout_b, dtype_b, reason=f"weights of {node.op}")
+
+    dtype_c = {"d": "double"}.get(mode.name, "half" if planner.halves else "single")
+    batches = prod(d.n for x in batch for d in scheme_c.axes[x] if d.level == LOCAL)
+    inputs = [a_placed, b_placed]
+    fused = bias is not None and _fusable(planner, bias, n, dtype_c)
+    if fused:
+        wanted = "double" if dtype_c == "double" else "single"
+        inputs.append(planner.want(bias, scheme_c.restrict(planner.shape(bias)), wanted, reason=f"bias of {node.op}"))  # type: ignore[arg-type]
+    pad = ZERO if all(planner.values[name].pad == ZERO for name in inputs[1:]) else ANY
+    if bias is None or fused:
+        planner.put(node, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
+        return
+    middle = planner.temporary(out, shape_c)
+    part = replace(node, name=planner.fresh(f"{node.name}.product"), outputs=(middle,), inputs=(a, b))
+    planner.put(part, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
+    elementwise(planner, Node(planner.fresh(f"{node.name}.bias"), "Add", (middle, bias), (out,), {}, node.source, node.scope))
+
+
+def scheme_shape(scheme: Scheme, shape_c: tuple[int, ...], k: int) -> tuple[int, ...]:
+    return (*shape_c[:-1], k)
+
+
+def _fusable(planner: Planner, bias: str, n: int, dtype_c: str) -> bool:
+    """Whether a bias can start the accumulators: one row of n values, singles (doubles), small enough for L1BM."""
+    shape = planner.shape(bias)
+    if not shape or prod(shape) != n or shape[-1] != n:
+        return False
+    wanted = "double" if dtype_c == "double" else "single"
+    dtype = planner.device_dtype(bias)
+    free = bias in planner.graph.constants or planner.placed(bias) is None
+    if dtype != wanted and not (free and wanted == "single" and dtype == "half"):
+        return False
+    return -(-n // BLOCK) * (4 if wanted == "double" else 2) * 4 <= LB_BIAS_SIZE
+
+
+def _rows_scheme(planner: Planner, a: str, shape: tuple[int, ...], trans: bool, batch: list[int], rank: int) -> Scheme | None:
+    """The scheme in which A lies, if the product can work in it: all of k inside a MAB, in the order row, block."""
+    found = planner.scheme_of(a)
+    if found is None or found.copies or len(shape) != rank:
+        return None
+    scheme = found.permute((1, 0)) if trans else found
+    last = len(shape) - 1
+    if shape[last] > 1 and scheme.lane != last:
+        return None
+    if shape[last] == 1 and scheme.lane is not None:
+        return None
+    if not inside_mab(scheme, (last,)):
+        return None
+    local = scheme.local
+    if any(axis == last for axis, _ in local) and local[-1][0] != last:
+        return None
+    if sum(axis == last for axis, _ in local) > 1:
+        return None
+    for x in batch:
+        if any(d.level in (L1B, MAB) and d.n > 1 for d in scheme.axes[x]):
+            return None
+    outer = [axis for axis, _ in local if axis in batch]
+    if outer and [axis for axis, _ in local[: len(outer)]] != outer:
+        return None
+    return scheme
+
+
+def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]) -> Scheme:
+    """A's scheme where it lies nowhere yet: batches over L2B and LM, rows over the rest, k inside each MAB."""
+    full = (*shape_c[:-1], shape[-1])
+    last = len(full) - 1
+    lane = last if full[last] > 1 else None
+    if not batch:
+        return local_rows(full, lane)
+    axes: list[tuple[Digit, ...]] = [() for _ in full]
+    free, rank = EXTENT[L2B], 2 * len(full) + 2
+    step = 1
+    for x in batch:
+        n = full[x]
+        take = min(free, n)
+        take = -(-n // -(-n // take))
+        rest = -(-n // take)
+        digits = [Digit(take, L2B, step)] if take > 1 else []
+        if rest > 1:
+            digits.append(Digit(rest, LOCAL, rank))
+        axes[x], rank = tuple(digits), rank - 1
+        free, step = free // take, step * take
+    rows = [n if x not in batch and x != last else 1 for x, n in enumerate(full)]
+    inner = spread(rows, None, levels=(L1B, MAB))
+    align = 8
+    for x, digits in enumerate(inner.axes):
+        if x not in batch and x != last:
+            axes[x] = digits
+    local = [(x, i) for x, digits in enumerate(axes) for i, d in enumerate(digits) if d.level == LOCAL and x not in batch]
+    if local and any(d.level == LOCAL for x in batch for d in axes[x]):
+        x, i = min(local, key=lambda item: axes[item[0]][item[1]].stride)
+        digits = list(axes[x])
+        digits[i] = replace(digits[i], n=-(-digits[i].n // align) * align)
+        axes[x] = tuple(digits)
+    elif any(d.level == LOCAL for x in batch for d in axes[x]):
+        axes[last - 1] = (*axes[last - 1], Digit(align, LOCAL, 1))
+    blocks = -(-full[last] // BLOCK)
+    axes[last] = (Digit(blocks, LOCAL, 0),) if blocks > 1 else ()
+    return Scheme(tuple(axes), lane)
+
+
+def _with_lane(scheme: Scheme, n: int, shape_c: tuple[int, ...], wide_a: tuple[int, ...]) -> Scheme:
+    """C's scheme from A's: the same rows, n in place of k."""
+    last = len(shape_c) - 1
+    ranks = [d.stride for _, d in scheme.local]
+    low = min(ranks, default=1) - 1
+    blocks = -(-n // BLOCK)
+    axes = list(scheme.axes)
+    axes[last] = (Digit(blocks, LOCAL, low),) if blocks > 1 else ()
+    lane = last if n > 1 else None
+    lifted = tuple(tuple(replace(d, stride=d.stride + 1 - min(low, 0)) if d.level == LOCAL else d for d in axis) for axis in axes)
+    return Scheme(lifted, lane, scheme.copies)
+
+
+def _batch_subs(scheme: Scheme, axis: int, batch: list[int]) -> tuple[Sub, ...]:
+    """A batch axis of B: spatial digits as in C, local ones counted in whole matrices."""
+    strides: dict[tuple[int, int], int] = {}
+    step = 1
+    for x, d in reversed([(x, d) for x, d in scheme.local if x in batch]):
+        strides[x, d.stride] = step
+        step *= d.n
+    return tuple(
+        Sub(d.n, ADDR, strides[axis, d.stride]) if d.level == LOCAL else Sub(d.n, d.level, d.stride)
+        for d in scheme.axes[axis]
+        if d.n > 1
+    )
+
+
+RULES: dict[str, Rule] = {
+    "ReduceSum": reduction,
+    "ReduceMean": reduction,
+    "ReduceMax": reduction,
+    "ReduceMin": reduction,
+    "Softmax": softmax,
+    "ArgMax": argument,
+    "ArgMin": argument,
+    "Reshape": reshape,
+    "Flatten": reshape,
+    "Squeeze": reshape,
+    "Unsqueeze": reshape,
+    "Transpose": transpose,
+    "Slice": move,
+    "Concat": move,
+    "Expand": move,
+    "Cast": cast,
+    "MatMul": matmul,
+    "Gemm": gemm,
+}
+
+assert FINITE and MAB and Value

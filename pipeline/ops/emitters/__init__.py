@@ -1,0 +1,93 @@
+"""Emitters: how a placed node becomes instructions. `emit` looks the emitter up by the name that the planner chose."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from mlsdk.errors import EmitError
+from mlsdk.pipeline.ir.placed import PlacedNode, PlacedValue
+from mlsdk.pipeline.ops.emitters.asm import Asm
+from mlsdk.pipeline.ops.emitters.copy import emit_copy
+from mlsdk.pipeline.ops.emitters.elementwise import emit_elementwise
+from mlsdk.pipeline.ops.emitters.fragment import Call, Fragment
+from mlsdk.pipeline.ops.emitters.gemm import emit_gemm
+from mlsdk.pipeline.ops.emitters.rearrange import emit_rearrange
+from mlsdk.pipeline.ops.emitters.reduce import emit_reduce
+from mlsdk.pipeline.ops.emitters.transfer import Tensor
+
+Emitter = Callable[[Call], Asm | tuple[Asm, dict[str, np.ndarray]]]
+
+EMITTERS: dict[str, Emitter] = {
+    "elementwise": emit_elementwise,
+    "gemm": emit_gemm,
+    "reduce": emit_reduce,
+    "move": emit_rearrange,
+    "copy": emit_copy,
+}
+#: the node's result lies where its input lies
+VIEW = "view"
+
+_KNOWN: dict[str, Fragment] = {}
+
+
+def emit(placed: PlacedNode, values: Mapping[str, PlacedValue]) -> Fragment:
+    """The instructions of one node; equal nodes (operator, attributes, shapes, layouts, choices) are emitted once."""
+    key = fragment_key(placed, values)
+    if key not in _KNOWN:
+        _KNOWN[key] = _emit(placed, values)
+    return _KNOWN[key]
+
+
+def _emit(placed: PlacedNode, values: Mapping[str, PlacedValue]) -> Fragment:
+    if placed.emitter == VIEW:
+        return Fragment(())
+    emitter = EMITTERS.get(placed.emitter)
+    if emitter is None:
+        raise EmitError(f"{placed.node.name}: there is no emitter {placed.emitter}; known are {', '.join(EMITTERS)}")
+
+    def tensor(name: str, symbol: str) -> Tensor | None:
+        if not name:
+            return None
+        v = values[name]
+        return Tensor(v.image, symbol, v.pad, v.scheme)
+
+    inputs = tuple(tensor(name, f"in{i}") for i, name in enumerate(placed.node.inputs))
+    outputs = tuple(tensor(name, f"out{i}") for i, name in enumerate(placed.node.outputs) if name)
+    try:
+        found = emitter(Call(placed.node, inputs, outputs, placed.kernel, placed.batches))  # type: ignore[arg-type]
+    except EmitError as error:
+        error.node = placed.node.name
+        raise
+    asm, constants = found if isinstance(found, tuple) else (found, {})
+    asm.quiesce()
+    return Fragment(tuple(asm.statements), constants)
+
+
+def fragment_key(placed: PlacedNode, values: Mapping[str, PlacedValue]) -> str:
+    """What the instructions of a node depend on."""
+
+    def of(name: str) -> Any:
+        if not name:
+            return None
+        v = values[name]
+        return [v.device_dtype, v.shape, str(v.layout), repr(v.scheme), v.pad]
+
+    attrs = {
+        k: [str(a.dtype), a.shape, a.tobytes().hex()] if isinstance(a, np.ndarray) else repr(a)
+        for k, a in sorted(placed.node.attrs.items())
+    }
+    parts = [
+        placed.node.op,
+        attrs,
+        placed.emitter,
+        placed.kernel,
+        placed.batches,
+        [of(n) for n in placed.node.inputs],
+        [of(n) for n in placed.node.outputs],
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

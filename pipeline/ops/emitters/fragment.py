@@ -1,0 +1,32 @@
+"""What an emitter is asked, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mlsdk.device.isa import model as m
+from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.ops.emitters.transfer import Tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """One node with its operands placed in DRAM under the symbols in0, in1, .., out0, .."""
+
+    node: Node
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor, ...]
+    kernel: str = ""
+    batches: int = 1  # products: local batches, each with weights of its own
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """The instructions of one node, position independent: DRAM operands name a symbol. `constants` are data that the
+    instructions need in DRAM (symbol -> uint64[4][n], or uint64[n] for the same in each group)."""
+
+    statements: tuple[m.Statement, ...]
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)

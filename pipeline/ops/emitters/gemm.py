@@ -1,0 +1,280 @@
+"""Matrix products: C[batch, m, n] = sum_k A[batch, m, k] B[batch, k, n] + bias[n].
+
+Rows of A (lanes = k) stay in LM as block floats for a tile of rows; B passes by in pieces (`gemm_pipeline`), double
+buffered in L2BM; C collects in LM1 and is uploaded when the tile is done. Loops: local batches, tiles of rows, pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from mlsdk.device import spec
+from mlsdk.device.isa import model as m
+from mlsdk.errors import EmitError
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL
+from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.fragment import Call
+from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode
+from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS, RING, Rows, emit_piece
+from mlsdk.pipeline.ops.emitters.lanes import clear_tail
+from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, bulk_download, bulk_upload, start_download
+
+# L2BM: A and C pass through [0, 8192), the pieces of B through two halves above. L1BM: ring of blocks, A and C, bias.
+LC_TILES, LC_TILES_SIZE = 0, 8192
+LC_HALVES, LC_HALF = (8192, 8192 + 12288), 12288
+LB_TILES, LB_TILES_SIZE = RING, 2048
+LB_BIAS, LB_BIAS_SIZE = RING + 2048, 2048
+PIECE_STEPS = 640  # PE steps of a piece, about: pieces are written out in full
+
+
+@dataclass
+class Loops:
+    """What a tensor's LM addresses advance by in each enclosing loop, outermost first."""
+
+    strides: dict[str, list[int]] = field(default_factory=lambda: {"a": [], "b": [], "c": []})
+
+    @contextmanager
+    def over(self, asm: Asm, count: int, a: int = 0, b: int = 0, c: int = 0) -> Iterator[None]:
+        if count == 1:
+            yield
+            return
+        for name, step in (("a", a), ("b", b), ("c", c)):
+            self.strides[name].append(step)
+        try:
+            with asm.loop(count):
+                yield
+        finally:
+            for name in "abc":
+                self.strides[name].pop()
+
+    def of(self, name: str) -> tuple[int, ...]:
+        return tuple(self.strides[name])
+
+
+@dataclass(frozen=True)
+class Product:
+    """One emitted product as every MAB sees it."""
+
+    mode: Mode
+    a: Tensor
+    b: Tensor
+    bias: Tensor | None
+    c: Tensor
+    batches: int  # local batches
+    rows: int  # local rows of a batch
+    kb: int  # lane blocks of k
+    nb: int  # local lane blocks of n
+    tile: int  # rows of a tile
+    k: int
+
+    @property
+    def steps(self) -> int:
+        return self.kb * self.mode.steps
+
+    @property
+    def groups(self) -> int:
+        return self.nb * self.mode.outs
+
+    @property
+    def lw_a(self) -> int:
+        return self.kb * self.a.scheme.unit_lw(self.a.dtype)  # type: ignore[union-attr]
+
+    @property
+    def lw_c(self) -> int:
+        return self.nb * self.c.scheme.unit_lw(self.c.dtype)  # type: ignore[union-attr]
+
+    @property
+    def widen(self) -> int:
+        return 8 if self.b.image.l1b_spread else 1
+
+
+def emit_gemm(call: Call) -> Asm:
+    """inputs: A (scheme rows.., lane k), B (`weights_layout`), bias (restricted scheme of C, singles or doubles) or None."""
+    a, b = call.inputs[0], call.inputs[1]
+    bias = call.inputs[2] if len(call.inputs) > 2 else None
+    c = call.outputs[0]
+    assert a is not None and b is not None and a.scheme is not None and c.scheme is not None
+    mode = MODES[call.kernel]
+    kb, nb = local_blocks(a), local_blocks(c)
+    rows = a.scheme.units // kb // call.batches
+    k = a.shape[a.scheme.lane] if a.scheme.lane is not None else 1
+    p = Product(mode, a, b, bias, c, call.batches, rows, kb, nb, _tile(mode, rows, kb, nb, a, c, call), k)
+    asm, loops = Asm(), Loops()
+    if bias is not None:
+        _load_bias(asm, p, call)
+    pieces = list(_pieces(p))
+    whole, rest = divmod(rows, p.tile)
+    tags = [tuple(asm.tag_reserved() for _ in range(b.image.l2bs_used)) for _ in (0, 1)]
+    with loops.over(asm, p.batches, rows * p.lw_a, p.groups * p.steps * mode.block_lw // 4, rows * p.lw_c):
+        with loops.over(asm, whole, p.tile * p.lw_a, 0, p.tile * p.lw_c):
+            if whole:
+                _emit_tile(asm, p, pieces, tags, loops, 0, p.tile)
+        if rest:
+            _emit_tile(asm, p, pieces, tags, loops, whole * p.tile, rest)
+    return asm
+
+
+def local_blocks(tensor: Tensor) -> int:
+    """Lane blocks of a row that each MAB holds."""
+    scheme, n = tensor.scheme, 1
+    assert scheme is not None
+    if scheme.lane is not None:
+        for d in scheme.axes[scheme.lane]:
+            if d.level == LOCAL:
+                n *= d.n
+    return n
+
+
+def _tile(mode: Mode, rows: int, kb: int, nb: int, a: Tensor, c: Tensor, call: Call) -> int:
+    """Rows of a tile: A and C must fit an LM bank each, and the accumulators half of GRF0."""
+    lw_a, lw_c = kb * a.scheme.unit_lw(a.dtype), nb * c.scheme.unit_lw(c.dtype)  # type: ignore[union-attr]
+    bank = spec.LM_WORDS // 2 - 8
+    most = min(bank // lw_a, bank // lw_c, 4 * (BIAS // mode.acc_words))
+    if most < 1:
+        raise EmitError(f"{call.node.name}: a row of {kb * BLOCK} or {nb * BLOCK} elements does not fit LM")
+    grain = 1
+    while (grain * lw_c) % c.image.granule or (grain * lw_a) % a.image.granule:
+        grain *= 2
+    if rows <= most:
+        if call.batches > 1 and rows % grain:
+            raise EmitError(f"{call.node.name}: {rows} rows of a batch do not end on {grain}; pad the rows")
+        return rows
+    if grain > most:
+        raise EmitError(f"{call.node.name}: tiles of {most} rows do not end on {grain} rows")
+    step = max(grain, 4)
+    return most // step * step if most >= step else most // grain * grain
+
+
+def _load_bias(asm: Asm, p: Product, call: Call) -> None:
+    """The whole bias into L1BM, from where each piece takes its part."""
+    assert p.bias is not None
+    part = Range.of(p.bias, 0, p.bias.image.addresses)
+    if part.lb_size > LB_BIAS_SIZE or p.bias.image.l1b_spread or p.bias.image.mab_spread:
+        raise EmitError(f"{call.node.name}: the bias of {p.bias.shape} does not fit; add it separately")
+    asm.wait(*start_download(asm, part, LC_TILES))
+    for i in range(-(-part.lb_size // 64)):
+        asm.pe(f"l2bmb $lc{LC_TILES + 64 * i} $lb{LB_BIAS + 64 * i}")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Steps [first, last) of the sequence (output group, contraction step)."""
+
+    first: int
+    last: int
+
+    @property
+    def steps(self) -> int:
+        return self.last - self.first
+
+
+def _pieces(p: Product) -> Iterator[Piece]:
+    """Whole output groups where they fit half of the weights' place in L2BM, else an even number of cuts of each."""
+    mode = p.mode
+    unit = max(1, 64 // mode.block_lw)  # steps that fill an L2BM line
+    limit = min(LC_HALF // p.widen // mode.block_lw, PIECE_STEPS // mode.period(-(-p.tile // 4)))
+    limit = max(unit, limit // unit * unit)
+    if p.steps <= limit:
+        align = 1
+        while align * p.steps % unit:
+            align *= 2
+        if p.bias is not None:
+            limit = min(limit, 256 // mode.bias_words * p.steps)
+        groups = max(align, limit // p.steps // align * align)
+        for og in range(0, p.groups, groups):
+            yield Piece(og * p.steps, min(og + groups, p.groups) * p.steps)
+        return
+    cuts = -(-p.steps // limit)
+    cuts += cuts % 2
+    size = -(-(-(-p.steps // cuts)) // unit) * unit
+    for og in range(p.groups):
+        for s in range(0, p.steps, size):
+            yield Piece(og * p.steps + s, og * p.steps + min(s + size, p.steps))
+
+
+def _repeats(p: Product, pieces: list[Piece], at: int, length: int) -> int:
+    """How often the `length` pieces from `at` on repeat, each time with the piece after them to prefetch."""
+
+    def shape(i: int) -> tuple[int, int]:
+        return pieces[i].steps, pieces[i].first % p.steps
+
+    count = 0
+    while (end := at + (count + 1) * length) < len(pieces):
+        if any(shape(i) != shape(at + (i - at) % length) for i in range(at + count * length, end + 1)):
+            break
+        count += 1
+    return count
+
+
+def _emit_tile(asm: Asm, p: Product, pieces: list[Piece], tags: list[tuple[int, ...]], loops: Loops, at: int, count: int) -> None:
+    mode = p.mode
+
+    def prefetch(index: int) -> None:
+        piece = pieces[index]
+        lo = piece.first * mode.block_lw // 4
+        part = Range.of(p.b, lo, lo + piece.steps * mode.block_lw // 4)
+        start_download(asm, part, LC_HALVES[index % 2], loops.of("b"), tags[index % 2])
+
+    prefetch(0)
+    part_a = Range.of(p.a, at * p.lw_a, (at + count) * p.lw_a)
+    bulk_download(asm, part_a, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("a"))
+    raw = 2 * (at * p.lw_a - part_a.lo)
+    unit_words = 2 * p.lw_a // p.kb
+    if p.a.pad == "any" and p.k % BLOCK and p.a.scheme.lane is not None:  # type: ignore[union-attr]
+        clear_tail(asm, p.a, m.LM1, [raw + unit_words * (r * p.kb + p.kb - 1) for r in range(count)], p.k % BLOCK)
+    _to_block_float(asm, mode, p.a.dtype, raw, count * p.kb)
+
+    part_c = Range.of(p.c, at * p.lw_c, (at + count) * p.lw_c)
+    a_words = {"h": 2, "hs": 2, "f": 4, "d": 8}[mode.name] * p.kb
+    c_group = 2 * p.lw_c // p.groups
+    rows = Rows(count, a_words, 2 * (at * p.lw_c - part_c.lo), 2 * p.lw_c, c_group, p.c.dtype)
+
+    def run(index: int, base: int, c_stride: tuple[int, ...], bias_stride: tuple[int, ...]) -> None:
+        """Piece `index`, prefetching the next; `base`: the first piece of the loop body."""
+        if index + 1 < len(pieces):
+            prefetch(index + 1)
+        asm.wait(*tags[index % 2])
+        piece = pieces[index]
+        bias = None
+        if p.bias is not None:
+            group = piece.first // p.steps
+            bias = (LB_BIAS + 4 * (group * mode.bias_words // 2), bias_stride)
+        emit_piece(asm, mode, rows, p.steps, piece.first, piece.last, LC_HALVES[index % 2], p.b.image.l1b_spread, bias, c_stride)
+
+    length = 2 if p.steps <= pieces[0].steps else -(-p.steps // pieces[0].steps)
+    index = 0
+    while index < len(pieces):
+        repeat = _repeats(p, pieces, index, length)
+        if repeat > 1:
+            body = sum(piece.steps for piece in pieces[index : index + length])
+            groups = body // p.steps
+            prefix = (0,) * asm.depth
+            with loops.over(asm, repeat, 0, body * mode.block_lw // 4, 0):
+                for j in range(length):
+                    run(index + j, index, (*prefix, groups * c_group), (*prefix, groups * mode.bias_words * 2))
+            index += repeat * length
+        else:
+            run(index, index, (), ())
+            index += 1
+    bulk_upload(asm, part_c, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("c"))
+
+
+def _to_block_float(asm: Asm, mode: Mode, dtype: str, raw: int, units: int) -> None:
+    """A from LM1 (as it came) to LM0 as block floats, unit after unit."""
+    if mode.name in ("h", "hs"):
+        if dtype == "half":
+            for u in range(0, units, 4):
+                n = min(4, units - u)
+                asm.pe(f"hbfn/9 {vec(m.LM1, [raw + 2 * (u + i) for i in range(n)], 2)} {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}")
+            return
+        for u in range(0, units, 4):
+            n = min(4, units - u)
+            asm.pe(f"hbfn/9 {vec(m.LM1, [raw + 4 * (u + i) for i in range(n)], 4)}r {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}")
+        return
+    per = 2 if mode.name == "f" else 4
+    op = "fbfn" if mode.name == "f" else "dbfn"
+    for u in range(0, units * per, 4):
+        n = min(4, units * per - u)
+        asm.pe(f"{op} {vec(m.LM1, [raw + 2 * (u + i) for i in range(n)], 2)} {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}")

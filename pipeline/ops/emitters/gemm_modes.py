@@ -1,0 +1,94 @@
+"""The four ways in which the matrix unit multiplies, and the order in which weights lie in DRAM for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlsdk.errors import EmitError
+from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE, Layout, Sub, W
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit
+
+
+@dataclass(frozen=True)
+class Mode:
+    """One way to multiply. A *step* is one load of a matrix register: `block_lw` long words of L1BM.
+
+    outs        output groups per block of 16 outputs (an output group is what one step's products add to)
+    steps       steps per block of 16 lanes of the contraction
+    acc_words   words of accumulator per four rows
+    bias_words  words of bias per output group, and of a single or double result
+    lead        steps from the first read of L1BM to the first product
+    """
+
+    name: str
+    outs: int
+    steps: int
+    block_lw: int
+    acc_words: int
+    bias_words: int
+    lead: int
+
+    def period(self, groups: int) -> int:
+        """Steps from one step's first product to the next one's, for `groups` groups of four rows."""
+        return {"h": max(2, groups), "hs": max(4, groups), "f": 2 * max(2, groups), "d": 2 * groups}[self.name]
+
+
+MODES = {
+    "h": Mode("h", 1, 1, 64, 16, 4, 4),
+    "hs": Mode("hs", 1, 1, 128, 16, 4, 6),
+    "f": Mode("f", 2, 2, 32, 8, 2, 6),
+    "d": Mode("d", 4, 4, 16, 8, 2, 3),
+}
+
+
+def mode_of(a: str, b: str, half_products: bool) -> Mode:
+    """The mode for operands of device dtypes `a` and `b`; `half_products`: singles are multiplied as halves (mixed)."""
+    if "double" in (a, b):
+        if a != b:
+            raise EmitError(f"a product of {a} and {b} has no mode; cast one of them")
+        return MODES["d"]
+    if half_products or "half" in (a, b):
+        return MODES["h"] if b == "half" else MODES["hs"]
+    return MODES["f"]
+
+
+def weights_layout(
+    mode: Mode,
+    k: int,
+    n: int,
+    *,
+    n_digits: Sequence[Digit] = (),
+    batch: Sequence[Sequence[Sub]] = (),
+    n_first: bool = False,
+) -> Layout:
+    """The layout of B (axes batch.., k, n; or batch.., n, k with `n_first`) in the order in which `mode` streams it.
+
+    `n_digits`: the digits of n in the result's scheme, of which the spatial ones say that each L2B or L1B computes other
+    outputs. `batch`: the subaxes of each batch axis, with Addr strides counted in whole matrices."""
+    kb = -(-k // BLOCK)
+    spatial = [d for d in n_digits if d.level != LOCAL and d.n > 1]
+    parts = 1
+    for d in spatial:
+        parts *= d.n
+    nb = -(-(-(-n // BLOCK)) // parts)
+    per_block = mode.block_lw // 4 * mode.steps * mode.outs  # LM addresses of 16 outputs x 16 lanes
+    if mode.name == "h":
+        lanes_n, lanes_k = [Sub(16, ADDR, 1)], [Sub(kb, ADDR, 16), Sub(4, PE), Sub(4, W)]
+    elif mode.name == "hs":
+        lanes_n, lanes_k = [Sub(16, ADDR, 2)], [Sub(kb, ADDR, 32), Sub(4, PE), Sub(2, ADDR, 1), Sub(2, W)]
+    elif mode.name == "f":
+        lanes_n = [Sub(4, ADDR, 2), Sub(2, ADDR, 16 * kb), Sub(2, ADDR, 1)]
+        lanes_k = [Sub(kb, ADDR, 16), Sub(4, PE), Sub(2, ADDR, 8), Sub(2, W)]
+    else:
+        lanes_n = [Sub(4, ADDR, 1), Sub(4, ADDR, 16 * kb)]
+        lanes_k = [Sub(kb, ADDR, 16), Sub(4, PE), Sub(4, ADDR, 4)]
+    axis_n = [Sub(d.n, d.level, d.stride) for d in spatial] + [Sub(nb, ADDR, per_block * kb), *lanes_n]
+    matrix = (tuple(s for s in axis_n if s.n > 1), tuple(s for s in lanes_k if s.n > 1))
+    size = per_block * kb * nb
+    outer = tuple(
+        tuple(Sub(s.n, s.level, s.stride * size) if s.level == ADDR else s for s in axis if s.n > 1) for axis in batch
+    )
+    levels = {s.level for axis in (*matrix, *outer) for s in axis}
+    copies = tuple(Sub(0, level) for level in (L2B, L1B, MAB) if level not in levels)
+    return Layout(outer + (matrix if n_first else matrix[::-1]), copies)

@@ -1,0 +1,204 @@
+"""The software pipeline of a matrix product: one *piece* of weights, from L2BM through the matrix registers.
+
+T is the step of a block's first product, G the groups of four rows, P the period:
+
+    mode  block            L1BM -> MAB      block float        matrix write      products
+    h     16 x 16 halves   ll T-4, T-3      hbfn T-3, T-2      ll T-2, T-1       T .. T+G-1          P = max(2, G)
+    hs    16 x 16 singles  ll T-6 .. T-3    hbfn r T-5..T-2    l  T-4 .. T-1     T .. T+G-1          P = max(4, G)
+    f     8 x 8 singles    l  T-6, T-5      fbfn T-5, T-4      x  T-2, T-1       even lanes T ..     P = 2 max(2, G)
+                                            (kept in GRF1)     y  T+P/2-2, -1    odd lanes T+P/2 ..
+    d     4 x 4 doubles    l  T-3           dbfn T-2           T-1               u, d pairs T ..     P = 2 G
+
+The matrix sides alternate, so that a block is written while the one before computes. Accumulators are singles or doubles
+in GRF0; the first step of an output group adds the bias, the last writes to LM1. In mode f only words in even columns take
+part, so each block is used twice: its even lanes on side x, its odd lanes, read as odd words, on side y.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mlsdk.device.isa import model as m
+from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.gemm_modes import Mode
+
+ACC, BIAS = 0, 256  # words of GRF0
+RING = 4096  # LW of L1BM, from 0 on, that blocks pass through
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of A in LM0 (block floats) and of C in LM1 for one tile. Word addresses; strides between rows and, for C,
+    between output groups."""
+
+    count: int
+    a_stride: int
+    c_base: int
+    c_stride: int
+    c_group: int
+    c_dtype: str
+
+    @property
+    def groups(self) -> int:
+        return -(-self.count // 4)
+
+    def of(self, group: int) -> list[int]:
+        return list(range(4 * group, min(4 * group + 4, self.count)))
+
+
+@dataclass
+class Timetable:
+    """Lines by step; `emit` places them in order, lines of one step in one bundle."""
+
+    lines: dict[int, list[tuple[str, tuple[int, tuple[int, ...]] | None]]] = field(default_factory=dict)
+
+    def at(self, step: int, line: str, operand: int | None = None, strides: tuple[int, ...] = ()) -> None:
+        self.lines.setdefault(step, []).append((line, (operand, strides) if operand is not None and any(strides) else None))
+
+    def emit(self, asm: Asm) -> None:
+        if not self.lines:
+            return
+        for step in range(min(self.lines), max(self.lines) + 1):
+            found = self.lines.get(step)
+            if not found:
+                asm.nop(1)
+                continue
+            strides = [(i, s[0], s[1]) for i, (_, s) in enumerate(found) if s]
+            asm.pe("; ".join(line for line, _ in found), *strides)
+
+
+def emit_piece(
+    asm: Asm,
+    mode: Mode,
+    rows: Rows,
+    steps: int,
+    first: int,
+    last: int,
+    lc: int,
+    l1b_spread: bool,
+    bias: tuple[int, tuple[int, ...]] | None,
+    c_strides: tuple[int, ...] = (),
+) -> None:
+    """Products of the steps [first, last) of the sequence (output group, contraction step), `steps` per output group.
+
+    lc: where the piece's blocks lie in L2BM. bias: L1BM address of the first output group's bias and its strides per loop.
+    c_strides: words by which C advances per enclosing loop."""
+    table = Timetable()
+    g, period = rows.groups, mode.period(rows.groups)
+    _feed(table, mode, last - first, period, lc, l1b_spread)
+    first_group = first // steps
+    for index in range(last - first):
+        og, s = divmod(first + index, steps)
+        t = index * period
+        _load(table, mode, index, t, period)
+        place = rows.c_base + og * rows.c_group
+        bias_word = BIAS + (og - first_group) * mode.bias_words if bias is not None else None
+        for group in range(g):
+            _products(table, mode, rows, group, index, t, period, s, steps, place, bias_word, c_strides)
+    if bias is not None:
+        _bring_bias(asm, mode, bias, (last - 1) // steps - first_group + 1)
+    table.emit(asm)
+
+
+def _bring_bias(asm: Asm, mode: Mode, bias: tuple[int, tuple[int, ...]], groups: int) -> None:
+    address, strides = bias
+    for i in range(-(-groups * mode.bias_words // 16)):
+        asm.pe(f"l1bmm $llb{address + 32 * i} $llr{BIAS + 16 * i}v", (0, 0, strides))
+
+
+def _feed(table: Timetable, mode: Mode, blocks: int, period: int, lc: int, l1b_spread: bool) -> None:
+    """L2BM -> L1BM, each line at least three steps before the first read of what it brings."""
+    op, each, wide = ("l2bmd", 32, 256) if l1b_spread else ("l2bmb", 64, 64)
+    count = -(-blocks * mode.block_lw // each)
+    latest = None
+    for q in range(count - 1, -1, -1):
+        block = q * each // mode.block_lw
+        inside = q * each % mode.block_lw
+        reads = block * period - mode.lead + inside // (mode.block_lw // _reads(mode))
+        latest = reads - 3 if latest is None else min(latest - 1, reads - 3)
+        table.at(latest, f"{op} $lc{lc + q * wide} $lb{q * each % RING}")
+
+
+def _reads(mode: Mode) -> int:
+    """L1BM lines per block."""
+    return {"h": 2, "hs": 4, "f": 2, "d": 1}[mode.name]
+
+
+def _load(table: Timetable, mode: Mode, index: int, t: int, period: int) -> None:
+    """One block: L1BM -> block float -> matrix register."""
+    lb = index * mode.block_lw % RING
+    side = "xy"[index % 2]
+    start = t - mode.lead
+    if mode.name == "h":
+        for i in (0, 1):
+            table.at(start + i, f"l1bmm $llb{lb + 32 * i} $nowrite")
+            table.at(start + 1 + i, "hbfn/9 $lbf $nowrite")
+            table.at(start + 2 + i, f"hmwrite $aluf $ll{side}{8 * i}")
+    elif mode.name == "hs":
+        for i in range(4):
+            table.at(start + i, f"l1bmm $llb{lb + 32 * i} $nowrite")
+            table.at(start + 1 + i, "hbfn/9 $lbfr $nowrite")
+            table.at(start + 2 + i, f"hmwrite $aluf $l{side}{4 * i}")
+    elif mode.name == "f":
+        kept = 480 + 16 * (index % 2)  # words of GRF1
+        for i in (0, 1):
+            table.at(start + i, f"l1bmm $lb{lb + 16 * i} $nowrite")
+            table.at(start + 1 + i, f"fbfn $lbf $ls{kept + 8 * i}v")
+            table.at(t - 2 + i, f"fmwrite $ls{kept + 8 * i}v $lx{4 * i}")
+            table.at(t + period // 2 - 2 + i, f"fmwrite $s{kept + 8 * i + 1}v2 $ly{4 * i}")
+    else:
+        table.at(start, f"l1bmm $lb{lb} $nowrite")
+        table.at(start + 1, "dbfn $lbf $nowrite")
+        table.at(start + 2, f"dmwrite $aluf $l{side}0")
+
+
+def _products(
+    table: Timetable,
+    mode: Mode,
+    rows: Rows,
+    group: int,
+    index: int,
+    t: int,
+    period: int,
+    s: int,
+    steps: int,
+    place: int,
+    bias_word: int | None,
+    c_strides: tuple[int, ...],
+) -> None:
+    """The products of one block with one group of four rows."""
+    members = rows.of(group)
+    starts, ends = s == 0, s == steps - 1
+    wide = mode.name in ("h", "hs")
+    acc = f"${'ll' if wide else 'l'}r{ACC + mode.acc_words * group}v"
+    bias = f"${'ll' if wide else 'l'}r{bias_word}" if bias_word is not None else None
+    half_out = rows.c_dtype == "half"
+    width = {True: 2, False: 4}[half_out] if wide else {True: 1, False: 2}[half_out]
+    out = vec(m.LM1, [place + r * rows.c_stride for r in members], width)
+    r = "r" if half_out else ""
+
+    def product(step: int, side: str, x: str, starts: bool, ends: bool) -> None:
+        target = out if ends else acc
+        short = r if ends else ""
+        if starts and bias is None:
+            line = f"{mode.name[0]}mmul{short} $l{side} {x} {target}"
+        else:
+            line = f"{mode.name[0]}mfma{short} $l{side} {x} {bias if starts else acc} {target}"
+        table.at(step, line, line.count("$") - 1, c_strides if ends else ())
+
+    kb, part = divmod(s, mode.steps)
+    if wide:
+        product(t + group, "xy"[index % 2], vec(m.LM0, [i * rows.a_stride + 2 * kb for i in members], 2), starts, ends)
+    elif mode.name == "f":
+        base = 4 * kb + 2 * part
+        even = vec(m.LM0, [i * rows.a_stride + base for i in members], 1)
+        odd = vec(m.LM0, [i * rows.a_stride + base + 1 for i in members], 1)
+        product(t + group, "x", even, starts, False)
+        product(t + period // 2 + group, "y", odd, False, ends)
+    else:
+        side = "xy"[index % 2]
+        x = vec(m.LM0, [i * rows.a_stride + 8 * kb + 2 * part for i in members], 2)
+        addend = bias if starts else ("$mauf" if rows.groups == 1 else acc)
+        first = f"dmmulu $l{side} {x} $nowrite" if addend is None else f"dmfmau $l{side} {x} {addend} $nowrite"
+        table.at(t + 2 * group, first)
+        table.at(t + 2 * group + 1, f"dmfmad $l{side} {x} $mauf {out if ends else acc}", 3, c_strides if ends else ())

@@ -1,0 +1,221 @@
+"""Downloads and uploads: DRAM <-> L2BM <-> L1BM <-> PE memory, for a range of LM addresses of a tensor's image.
+
+`pipeline/ir/image.py` fixes the order of the data; here stand the instructions. A transfer has three parts that callers
+may overlap with other work: the moves (asynchronous, by tag), the L2BM steps and the L1BM steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlsdk.device.isa import model as m
+from mlsdk.pipeline.ir.image import Image
+from mlsdk.pipeline.ir.scheme import Scheme
+from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An operand of a fragment that lies in DRAM: its image, and the symbol that its address is relative to."""
+
+    image: Image
+    symbol: str
+    pad: str = "zero"  # what its padding holds: zero, finite or any
+    scheme: Scheme | None = None  # None: a layout of no scheme (user's, or for streamed weights)
+
+    @property
+    def dtype(self) -> str:
+        return self.image.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.image.shape
+
+
+@dataclass(frozen=True)
+class Range:
+    """LM addresses [lo, hi) of a tensor, widened to whole granules of its image."""
+
+    tensor: Tensor
+    lo: int
+    hi: int
+
+    @classmethod
+    def of(cls, tensor: Tensor, lo: int, hi: int) -> Range:
+        g = tensor.image.granule
+        return cls(tensor, lo // g * g, -(-hi // g) * g)
+
+    @property
+    def addresses(self) -> int:
+        return self.hi - self.lo
+
+    @property
+    def lc_size(self) -> int:
+        """LW of each L2BM."""
+        return self.addresses * self.tensor.image.lw_per_address
+
+    @property
+    def lb_size(self) -> int:
+        """LW of each L1BM."""
+        return self.addresses * (64 if self.tensor.image.mab_spread else 4)
+
+
+def room(addresses: int) -> int:
+    """LM addresses to reserve for a download of so many: the last step may write up to 7 more."""
+    return -(-addresses // 8) * 8
+
+
+def start_download(asm: Asm, part: Range, lc: int, strides: tuple[int, ...] = (), tags: tuple[int, ...] = ()) -> list[int]:
+    """Moves from DRAM into L2BM at `lc`; `strides` are added to the DRAM address per enclosing loop, in LM addresses."""
+    image = part.tensor.image
+    size, offset = part.lc_size, part.lo * image.lw_per_address
+    dram_strides = tuple(s * image.lw_per_address for s in strides)
+    result = []
+    for half in range(image.l2bs_used):
+        src = m.Operand(m.DRAM, offset + half * image.l2b_size, m.LW, symbol=part.tensor.symbol, strides=dram_strides)
+        tag = tags[half] if tags else None
+        if image.l2b_spread:
+            dst = m.Operand(m.L2BM, lc, m.LW, block=half)
+            result.append(asm.move("mvp", src, dst, size, tag))
+        else:
+            result.append(asm.move("mvb2", src, m.Operand(m.L2BM, lc, m.LW), size, tag))
+    return result
+
+
+def start_upload(asm: Asm, part: Range, lc: int, strides: tuple[int, ...] = (), tags: tuple[int, ...] = ()) -> list[int]:
+    """Moves from L2BM at `lc` into DRAM."""
+    image = part.tensor.image
+    size, offset = part.lc_size, part.lo * image.lw_per_address
+    dram_strides = tuple(s * image.lw_per_address for s in strides)
+    result = []
+    for half in range(image.l2bs_used):
+        dst = m.Operand(m.DRAM, offset + half * image.l2b_size, m.LW, symbol=part.tensor.symbol, strides=dram_strides)
+        result.append(asm.move("mvp", m.Operand(m.L2BM, lc, m.LW, block=half), dst, size, tags[half] if tags else None))
+    return result
+
+
+def _down_steps(image: Image, count: int, lc: int, lb: int, space: str, word: int) -> tuple[list, list]:
+    """(L2BM lines, [(L1BM line, number of L2BM lines it needs)]) that bring `count` addresses to `space` at `word`."""
+    lb_size = count * (64 if image.mab_spread else 4)
+    each = 32 if image.l1b_spread else 64  # LW of L1BM per L2BM step
+    wide = 256 if image.l1b_spread else 64
+    op = "l2bmd" if image.l1b_spread else "l2bmb"
+    l2 = [f"{op} $lc{lc + i * wide} $lb{lb + i * each}" for i in range(-(-lb_size // each))]
+    l1 = []
+    if image.mab_spread:
+        for a in range(0, count, 4):
+            need = -(-min((a + 4) * 64, lb_size) // each)
+            l1.append((f"l1bmd $lb{lb + 64 * a} {vec(space, _words(word, a, 4), 2)}", need))
+    else:
+        for a in range(0, count, 8):
+            need = -(-min((a + 8) * 4, lb_size) // each)
+            l1.append((f"l1bmm $llb{lb + 4 * a} {vec(space, [word + 2 * a + 4 * c for c in range(4)], 4)}", need))
+    return l2, l1
+
+
+def _words(word: int, address: int, count: int) -> list[int]:
+    return [word + 2 * (address + c) for c in range(count)]
+
+
+def finish_download(asm: Asm, part: Range, lc: int, lb: int, space: str, word: int) -> None:
+    """From L2BM at `lc` (its moves awaited) through L1BM at `lb` into `space` from word address `word` on."""
+    pipeline(asm, *_down_steps(part.tensor.image, part.addresses, lc, lb, space, word), distance=2)
+
+
+def pipeline(asm: Asm, first: list[str], second: list[tuple[str, int]], distance: int) -> None:
+    """Issue `first` one a step, and each line of `second` beside it as soon as the `need` lines of `first` before it are
+    `distance` steps old."""
+    issued: list[int] = []
+    position = 0
+    while len(issued) < len(first) or position < len(second):
+        lines = []
+        if len(issued) < len(first):
+            lines.append(first[len(issued)])
+        if position < len(second):
+            line, need = second[position]
+            if need <= len(issued) and (need == 0 or issued[need - 1] + distance <= asm.step):
+                lines.append(line)
+                position += 1
+        if not lines:
+            asm.nop(1)
+            continue
+        before = asm.step
+        asm.pe("; ".join(lines))
+        if lines[0] == (first[len(issued)] if len(issued) < len(first) else None):
+            issued.append(asm.step - 1)
+        assert asm.step > before
+
+
+def finish_upload(asm: Asm, part: Range, lc: int, lb: int, space: str, word: int) -> None:
+    """From `space` at `word` through L1BM at `lb` into L2BM at `lc`; the moves may start afterwards."""
+    image, count = part.tensor.image, part.addresses
+    each, wide = (32, 256) if image.l1b_spread else (64, 64)
+    first = []
+    if image.mab_spread:
+        for a in range(0, count, 4):
+            first.append(f"l1bmd {vec(space, _words(word, a, 4), 2)} $lb{lb + 64 * a}")
+        per_line = 256
+    else:
+        for a in range(0, count, 8):
+            first.append(f"l1bmm@0 {vec(space, [word + 2 * a + 4 * c for c in range(4)], 4)} $llb{lb + 4 * a}")
+        per_line = 32
+    second = []
+    for i in range(-(-part.lb_size // each)):
+        op = "l2bmd" if image.l1b_spread else "l2bm@0"
+        need = -(-min((i + 1) * each, part.lb_size) // per_line)
+        second.append((f"{op} $lb{lb + i * each} $lc{lc + i * wide}", need))
+    pipeline(asm, first, second, distance=3)
+
+
+def download(asm: Asm, part: Range, space: str, word: int, lc: int = 0, lb: int = 0) -> None:
+    """A whole download, waited for."""
+    asm.wait(*start_download(asm, part, lc))
+    finish_download(asm, part, lc, lb, space, word)
+
+
+def upload(asm: Asm, part: Range, space: str, word: int, lc: int = 0, lb: int = 0) -> None:
+    """A whole upload, waited for."""
+    finish_upload(asm, part, lc, lb, space, word)
+    asm.wait(*start_upload(asm, part, lc))
+
+
+def bulk_download(
+    asm: Asm, part: Range, space: str, word: int, lc: int, lc_size: int, lb: int, lb_size: int, strides: tuple[int, ...] = ()
+) -> None:
+    """A download of any size: in pieces that fit two halves of L2BM [lc, lc + lc_size) and L1BM [lb, lb + lb_size), the
+    next piece's moves on their way while one is distributed."""
+    pieces = list(_pieces(part, lc_size // 2, lb_size))
+    halves = [lc, lc + lc_size // 2 // 256 * 256]
+    tags = start_download(asm, pieces[0], halves[0], strides)
+    for i, piece in enumerate(pieces):
+        waiting = tags
+        if i + 1 < len(pieces):
+            tags = start_download(asm, pieces[i + 1], halves[(i + 1) % 2], strides)
+        asm.wait(*waiting)
+        finish_download(asm, piece, halves[i % 2], lb, space, word + 2 * (piece.lo - part.lo))
+
+
+def bulk_upload(
+    asm: Asm, part: Range, space: str, word: int, lc: int, lc_size: int, lb: int, lb_size: int, strides: tuple[int, ...] = ()
+) -> None:
+    """An upload of any size, waited for."""
+    pieces = list(_pieces(part, lc_size // 2, lb_size))
+    halves = [lc, lc + lc_size // 2 // 256 * 256]
+    flying: list[list[int]] = []
+    for i, piece in enumerate(pieces):
+        if len(flying) == 2:
+            asm.wait(*flying.pop(0))
+        finish_upload(asm, piece, halves[i % 2], lb, space, word + 2 * (piece.lo - part.lo))
+        flying.append(start_upload(asm, piece, halves[i % 2], strides))
+    for tags in flying:
+        asm.wait(*tags)
+
+
+def _pieces(part: Range, lc_size: int, lb_size: int) -> list[Range]:
+    image = part.tensor.image
+    per_lb = 64 if image.mab_spread else 4
+    most = min(lc_size // image.lw_per_address, lb_size // per_lb)
+    unit = max(image.granule, 8)
+    most = most // unit * unit
+    assert most > 0
+    return [Range(part.tensor, lo, min(lo + most, part.hi)) for lo in range(part.lo, part.hi, most)]

@@ -1,0 +1,44 @@
+"""Linking: the fragments of a plan's nodes, one after another, with their symbols bound to segments."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+
+from mlsdk.device.isa import model as m
+from mlsdk.pipeline.ir.placed import Placed, PlacedNode, PlacedValue
+from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment
+from mlsdk.pipeline.ir.program import Program, renamed
+from mlsdk.pipeline.ops.emitters import VIEW, emit
+from mlsdk.pipeline.ops.emitters.fragment import Fragment
+
+Emit = Callable[[PlacedNode, "dict[str, PlacedValue]"], Fragment]
+
+
+def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
+    """The program, and the data of its tables (segment -> uint64[4][n])."""
+    nodes = {p.node.name: p for p in placed.nodes}
+    statements: list[m.Statement] = []
+    segments, tables = dict(plan.segments), {}
+    for step in plan.steps:
+        node = nodes[step.node]
+        if node.emitter == VIEW:
+            continue
+        fragment = emit(node, placed.values)
+        names: dict[str, tuple[str, int]] = {}
+        for prefix, operands in (("in", node.node.inputs), ("out", [o for o in node.node.outputs if o])):
+            for i, name in enumerate(operands):
+                if name:
+                    slot = plan.slots[name]
+                    names[f"{prefix}{i}"] = (slot.segment, slot.offset)
+        for symbol, data in fragment.constants.items():
+            segment = f"table:{hashlib.sha256(data.tobytes()).hexdigest()[:16]}"
+            if segment not in segments:
+                segments[segment] = Segment(segment, CONSTANT, data.shape[1])
+                tables[segment] = data
+            names[symbol] = (segment, 0)
+        statements.append(m.Marker(step.node))
+        statements += renamed(fragment.statements, names)
+    return Program(tuple(statements), segments), tables
