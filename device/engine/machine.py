@@ -1,0 +1,267 @@
+"""The machine: runs statements on the state of one board and counts their time.
+
+    machine = Machine()
+    stats = machine.run(parse(text))
+    machine.read("lm0", 0, 2)          # words 0 and 1 of every PE
+
+Statements are decoded in stretches, executed, and forgotten, so that a program of any length takes bounded memory; a short program
+that runs again is kept decoded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import spec
+from ..errors import ExecutionError
+from ..isa import model as m
+from ..isa.table import UnknownMnemonic, lookup
+from ..memory.dram import PagedMemory
+from ..memory.state import State
+from . import moves
+from .clock import Clock
+from .decoder import Call, Decoder
+from .mau import Decoded
+from .views import View
+
+CHUNK = 2048  # statements decoded at a time
+KEPT_PROGRAMS = 16
+KEPT_STATEMENTS = 40_000
+
+
+@dataclass(slots=True)
+class RunStats:
+    """What a run took. steps = PE steps + stall steps; `dumps` holds the lines that `d get` wrote."""
+
+    pe_steps: int = 0
+    stall_steps: int = 0
+    total_steps: int = 0
+    cycles: int = 0
+    moves: int = 0
+    units: dict[str, int] = field(default_factory=dict)
+    dumps: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Simulated time."""
+        return self.cycles / spec.CLOCK_HZ
+
+
+class StopRun(Exception):
+    """max_steps was reached."""
+
+
+class Machine:
+    """One emulated chip. Not thread-safe: a board runs one program at a time."""
+
+    def __init__(self, dram: list[PagedMemory] | None = None, pdm: list[PagedMemory] | None = None, strict: bool = False) -> None:
+        self.state = State(dram, pdm)
+        self.strict = strict
+        self.mask_setting: tuple[int, str, bool] = (0, "", False)
+        self.dumps: list[str] = []
+        self.buffers: dict[tuple[str, int], list[np.ndarray]] = {}
+        self.row_cache: dict[tuple, View] = {}
+        self._decoded = {side: Decoded(raw) for side, raw in self.state.matrix.items()}
+        self._programs: OrderedDict[int, tuple[Any, dict[str, int], Any, list]] = OrderedDict()
+
+    # --- facts that the decoder builds on ------------------------------------------------------------------------------
+    def decoded(self, side: str, precision: str) -> Decoded:
+        return self._decoded[side]
+
+    def t_low_zero(self) -> bool:
+        """Whether the LSB LWs of T are zero now."""
+        t = self.state.pe[m.T]
+        return not any(t[row].any() for row in (2, 3, 6, 7, 10, 11, 14, 15))
+
+    def _bars_used(self) -> bool:
+        return any(bar.any() for bar in self.state.bar.values())
+
+    # --- running -------------------------------------------------------------------------------------------------------
+    def run(
+        self,
+        statements: Iterable[m.Statement],
+        symbols: Mapping[str, int] | None = None,
+        on_marker: Callable[[str], None] | None = None,
+        max_steps: int | None = None,
+        on_event: Callable[[str, str, int, int, int], None] | None = None,
+    ) -> RunStats:
+        """Executes a program. `symbols` gives the DRAM address (LW) of each segment; max_steps ends it early."""
+        if not isinstance(statements, (tuple, list)):
+            statements = tuple(statements)
+        symbols = dict(symbols or {})
+        stats = RunStats()
+        if max_steps is not None:
+            statements = tuple(cut(statements, max_steps))
+        calls = self._kept(statements, symbols) if on_marker is None else None
+        if calls is None:
+            calls = self._decode(statements, symbols, on_marker, stats)
+        self.dumps.clear()
+        for call in calls:
+            call(stats)
+        stats.dumps = list(self.dumps)
+        clock = Clock(on_event)
+        clock.run(statements)
+        times = clock.finish()
+        stats.pe_steps, stats.cycles, stats.moves, stats.units = times.pe_steps, times.cycles, times.moves, times.units
+        stats.stall_steps, stats.total_steps = times.stall_steps, times.total_steps
+        return stats
+
+    def _kept(self, statements: Sequence[m.Statement], symbols: dict[str, int]) -> list | None:
+        """The decoded form of a short program that has run before under the same assumptions."""
+        if not isinstance(statements, tuple) or len(statements) > KEPT_STATEMENTS:
+            return None
+        assumed = (self.mask_setting, self.t_low_zero(), self._bars_used())
+        key = id(statements)
+        found = self._programs.get(key)
+        if found is not None and found[0] is statements and found[1] == symbols and found[2] == assumed:
+            self._programs.move_to_end(key)
+            return found[3]
+        calls = list(self._decode(statements, symbols, None, None))
+        self._programs[key] = (statements, symbols, assumed, calls)
+        while len(self._programs) > KEPT_PROGRAMS:
+            self._programs.popitem(last=False)
+        return calls
+
+    def _decode(self, statements: Sequence[m.Statement], symbols: dict[str, int], on_marker: Callable[[str], None] | None, stats: RunStats | None):
+        """Yields callables that take the RunStats, stretch by stretch."""
+        dynamic_bar = self._bars_used() or _writes_bar(statements)
+        decoder = Decoder(self, dynamic_bar)
+        position = 0
+        while position < len(statements):
+            for statement in statements[position : position + CHUNK]:
+                if isinstance(statement, m.Quit):
+                    position = len(statements)
+                    break
+                self._statement(decoder, statement, symbols, on_marker)
+            position += CHUNK
+            yield Stretch(straight(decoder))
+        self._settle(decoder)
+        yield Stretch(straight(decoder))
+        mask = decoder.mask
+
+        def keep_mask(_: RunStats) -> None:
+            self.mask_setting = mask
+
+        yield keep_mask
+
+    def _statement(self, decoder: Decoder, s: m.Statement, symbols: dict[str, int], on_marker: Callable[[str], None] | None) -> None:
+        try:
+            if isinstance(s, m.Bundle):
+                decoder.bundle(s)
+            elif isinstance(s, m.MaskLine):
+                decoder.mask = (s.entry, s.targets, s.long2)
+            elif isinstance(s, m.Move):
+                decoder.call(moves.execute, self.state, s, _address(s.src, symbols, decoder.indices), _address(s.dst, symbols, decoder.indices), batchable=False)
+            elif isinstance(s, m.Loop):
+                self._loop(decoder, s, symbols, on_marker)
+            elif isinstance(s, m.Marker):
+                if on_marker is not None:
+                    decoder.call(on_marker, s.name)
+            elif isinstance(s, (m.DebugGet, m.DebugSet, m.Preset)):
+                from . import debug
+
+                debug.decode(self, decoder, s)
+        except UnknownMnemonic as error:
+            raise ExecutionError(f"line {getattr(s, 'line', 0)}: {error}") from None
+
+    def _loop(self, decoder: Decoder, loop: m.Loop, symbols: dict[str, int], on_marker: Callable[[str], None] | None) -> None:
+        outer = decoder.indices
+        for iteration in range(loop.count):
+            decoder.indices = (*outer, iteration)  # type: ignore[assignment]
+            decoder.depth = len(decoder.indices)
+            for s in loop.body:
+                self._statement(decoder, s, symbols, on_marker)
+        decoder.indices = outer
+        decoder.depth = len(outer)
+
+    def _settle(self, decoder: Decoder) -> None:
+        """At the end of a program the forward registers go where the next program looks for them."""
+        from ..numerics.fast.rows import copy
+
+        saved = {}
+        for name, view in decoder.forward.items():
+            home = self.state.forward[name]
+            if view.mem is not home:
+                saved[name] = view
+        for name, view in saved.items():
+            home = View(self.state.forward[name], np.arange(16))
+            decoder.call(copy, view.mem, view.words(4), home.mem, home.words(4))
+            decoder.forward[name] = home
+
+    # --- host access to PE memories and the like -----------------------------------------------------------------------
+    def read(self, space: str, addr: int, count: int = 1) -> np.ndarray:
+        """uint32 [count][4096]: words of a PE memory."""
+        mem = self.state.pe[space]
+        return mem[(addr + np.arange(count)) % (mem.shape[0] - 1)].copy()
+
+    def write(self, space: str, addr: int, words: np.ndarray) -> None:
+        """words: uint32 [count][4096] or [count]."""
+        words = np.asarray(words, np.uint32)
+        mem = self.state.pe[space]
+        rows = (addr + np.arange(words.shape[0])) % (mem.shape[0] - 1)
+        mem[rows] = words if words.ndim == 2 else words[:, None]
+
+
+class Stretch:
+    """Calls that are made in order."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: list) -> None:
+        self.calls = calls
+
+    def __call__(self, stats: RunStats) -> None:
+        for kernel, args in self.calls:
+            kernel(*args)
+
+
+def straight(decoder: Decoder) -> list[tuple[Callable, tuple]]:
+    """The calls so far, ready to be made, and forgets them."""
+    calls = [(c.kernel, c.args) for c in decoder.calls]
+    decoder.calls = []
+    return calls
+
+
+def _address(o: m.Operand | None, symbols: Mapping[str, int], indices: tuple[int, ...]) -> int:
+    if o is None:
+        return 0
+    addr = o.addr + sum(s * i for s, i in zip(o.strides, indices))
+    if o.symbol:
+        if o.symbol not in symbols:
+            raise ExecutionError(f"segment `{o.symbol}` has no address; pass it in symbols")
+        addr += symbols[o.symbol]
+    return addr
+
+
+def _writes_bar(statements: Iterable[m.Statement]) -> bool:
+    for s in statements:
+        if isinstance(s, m.Loop):
+            if _writes_bar(s.body):
+                return True
+        elif isinstance(s, m.Bundle):
+            for i in s.instructions:
+                for o in i.operands:
+                    if isinstance(o, m.Operand) and (o.space == m.BAR0 or o.space == m.BAR1):
+                        return True
+    return False
+
+
+def cut(statements: Iterable[m.Statement], steps: int) -> Iterable[m.Statement]:
+    """The first `steps` PE steps of a program, unrolled."""
+    left = steps
+    for s in m.unroll(tuple(statements)):
+        if isinstance(s, m.Bundle):
+            if left <= 0:
+                return
+            left -= 1
+        elif isinstance(s, m.Nop):
+            if left <= 0:
+                return
+            s = m.Nop(min(s.count, left), s.note, s.line)
+            left -= s.count
+        yield s

@@ -1,0 +1,320 @@
+"""ALU operations on elements of 64, 32 and 16 bits, which lie in pairs of rows, rows, and halves of rows.
+
+One kernel for each element width; the operation is a number, chosen once for each row. Floating-point operations that need
+no rounding (max, relu, floor, ...) live here too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import int32, int64, uint32, uint64
+
+from .bits import PES, kernel
+
+#: operation -> number. `carry`, `borrow`, `chose_*` set the MSB for flags: 1 where the flag is 0.
+OPS = {
+    name: number
+    for number, name in enumerate(
+        "inc dec not lnot and or xor add sub lsl ulsr lsr bsl bsr packbit umax umin max min fmax fmin relu0 relu1 relu2 relu3 "
+        "lrelud lreluo ilrelud carry borrow zero_carry zero_borrow chose_umax chose_umin chose_max chose_min chose_fmax chose_fmin "
+        "floor ftoi uftoi rsqrt".split()
+    )
+}
+(INC, DEC, NOT, LNOT, AND, OR, XOR, ADD, SUB, LSL, ULSR, LSR, BSL, BSR, PACKBIT, UMAX, UMIN, MAX, MIN, FMAX, FMIN, RELU0, RELU1,
+ RELU2, RELU3, LRELUD, LRELUO, ILRELUD, CARRY, BORROW, ZERO_CARRY, ZERO_BORROW, CHOSE_UMAX, CHOSE_UMIN, CHOSE_MAX, CHOSE_MIN,
+ CHOSE_FMAX, CHOSE_FMIN, FLOOR, FTOI, UFTOI, RSQRT) = range(len(OPS))  # fmt: skip
+
+# --- one element ---------------------------------------------------------------------------------------------------------
+# u is the element in the low `bits` bits of a uint64, mbits the mantissa bits of the float format of that width.
+
+
+@kernel
+def _signed(u, bits):
+    return int64(u << uint64(64 - bits)) >> int64(64 - bits)
+
+
+@kernel
+def _float_less(x, y, bits, mbits):
+    """x < y as sign and magnitude, both zeros equal (SDM 3.6.12.13)."""
+    magnitude = (uint64(1) << uint64(bits - 1)) - uint64(1)
+    xm, ym = x & magnitude, y & magnitude
+    if (xm >> uint64(mbits)) == uint64(0) and (ym >> uint64(mbits)) == uint64(0):
+        return False
+    xs, ys = x >> uint64(bits - 1), y >> uint64(bits - 1)
+    if xs != ys:
+        return xs == uint64(1)
+    return ym < xm if xs else xm < ym
+
+
+@kernel
+def _scaled(y, down, bits, mbits):
+    """y with its exponent lowered by `down`; an exponent that is or becomes 0 or less gives -0 (SDM 3.6.12.18).
+
+    An infinite y is not specified: it stays infinite (a choice).
+    """
+    ones = (uint64(1) << uint64(bits - 1 - mbits)) - uint64(1)
+    e = (y >> uint64(mbits)) & ones
+    if e == ones:
+        return y
+    if int64(e) - down <= 0:
+        return uint64(1) << uint64(bits - 1)
+    return y - (uint64(down) << uint64(mbits))
+
+
+@kernel
+def _doubled(y, bits, mbits):
+    """y with its exponent raised by 1, saturating at all ones with sign and mantissa of y."""
+    ones = (uint64(1) << uint64(bits - 1 - mbits)) - uint64(1)
+    e = (y >> uint64(mbits)) & ones
+    return y if e == ones else y + (uint64(1) << uint64(mbits))
+
+
+@kernel
+def _floor(x, bits, mbits):
+    """Largest integral value not above x. Infinity and zero pass; a zero result has its mantissa flushed."""
+    sign = x >> uint64(bits - 1)
+    ones = (uint64(1) << uint64(bits - 1 - mbits)) - uint64(1)
+    e = (x >> uint64(mbits)) & ones
+    bias = int64(ones >> uint64(1))
+    shift = int64(e) - bias
+    top = sign << uint64(bits - 1)
+    if e == uint64(0):
+        return top
+    if e == ones or shift >= mbits:
+        return x
+    if shift < 0:
+        return (top | (uint64(bias) << uint64(mbits))) if sign else top  # -1 or +0
+    cut = (uint64(1) << uint64(mbits - shift)) - uint64(1)
+    if sign and (x & cut):
+        return (x | cut) + uint64(1)
+    return x & ~cut
+
+
+@kernel
+def _ftoi(x, bits, mbits, unsigned):
+    """Integer part, saturating; u converts the magnitude."""
+    sign = x >> uint64(bits - 1)
+    ones = (uint64(1) << uint64(bits - 1 - mbits)) - uint64(1)
+    e = (x >> uint64(mbits)) & ones
+    shift = int64(e) - int64(ones >> uint64(1))
+    if e == uint64(0) or shift < 0:
+        return uint64(0)
+    every = ~uint64(0) >> uint64(64 - bits)
+    limit = bits if unsigned else bits - 1
+    if e == ones or shift >= limit:
+        if unsigned:
+            return every
+        return (uint64(1) << uint64(bits - 1)) if sign else every >> uint64(1)
+    significand = (uint64(1) << uint64(mbits)) | (x & ((uint64(1) << uint64(mbits)) - uint64(1)))
+    value = significand >> uint64(mbits - shift) if shift <= mbits else significand << uint64(shift - mbits)
+    return value if unsigned or not sign else (uint64(0) - value) & every
+
+
+#: Seeds of 1/sqrt by parity of the exponent and 4 mantissa bits: k/64 (inferred, agrees with published results).
+RSQRT = np.array(
+    [63, 62, 60, 58, 57, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45]
+    + [45, 43, 42, 41, 40, 39, 38, 37, 36, 36, 35, 34, 34, 33, 33, 32],
+    np.int64,
+)
+
+
+@kernel
+def _rsqrt(x, bits, mbits):
+    """Seed of 1/sqrt|x|: 0 gives +inf, infinity gives +0 (a choice)."""
+    ones = (uint64(1) << uint64(bits - 1 - mbits)) - uint64(1)
+    e = (x >> uint64(mbits)) & ones
+    if e == uint64(0):
+        return ones << uint64(mbits)
+    if e == ones:
+        return uint64(0)
+    bias = int64(ones >> uint64(1))
+    unbiased = int64(e) - bias
+    parity = unbiased & int64(1)
+    index = int64((x >> uint64(mbits - 4)) & uint64(15))
+    k = RSQRT[parity * 16 + index]
+    exponent = -((unbiased - parity) // 2) - 1 + bias
+    return (uint64(exponent) << uint64(mbits)) | (uint64(k - 32) << uint64(mbits - 5))
+
+
+@kernel
+def _element(op, x, y, bits, mbits):
+    """The operations that are not worth a vector loop of their own."""
+    one = uint64(1)
+    msb = one << uint64(bits - 1)
+    every = ~uint64(0) >> uint64(64 - bits)
+    if LSL <= op <= BSR:
+        s = y & uint64(2 * bits - 1)
+        n = uint64(bits)
+        out = s >= n
+        s = s - n if out else s
+        if op == LSL:
+            return uint64(0) if out else (x << s) & every
+        if op == ULSR:
+            return uint64(0) if out else x >> s
+        if op == LSR:
+            v = _signed(x, bits)
+            return uint64(v >> int64(bits - 1 if out else s)) & every
+        if s == uint64(0):
+            return x
+        if op == BSL:
+            return ((x << s) | (x >> (n - s))) & every
+        return ((x >> s) | (x << (n - s))) & every
+    if op == PACKBIT:
+        return ((x << one) | (y >> uint64(bits - 1))) & every
+    if op == LNOT:
+        return one if x == uint64(0) else uint64(0)
+    if op == UMAX or op == CHOSE_UMAX:
+        keep = x >= y
+        return (uint64(0) if keep else msb) if op == CHOSE_UMAX else (x if keep else y)
+    if op == UMIN or op == CHOSE_UMIN:
+        keep = x <= y
+        return (uint64(0) if keep else msb) if op == CHOSE_UMIN else (x if keep else y)
+    if op == MAX or op == CHOSE_MAX:
+        keep = _signed(x, bits) >= _signed(y, bits)
+        return (uint64(0) if keep else msb) if op == CHOSE_MAX else (x if keep else y)
+    if op == MIN or op == CHOSE_MIN:
+        keep = _signed(x, bits) <= _signed(y, bits)
+        return (uint64(0) if keep else msb) if op == CHOSE_MIN else (x if keep else y)
+    if op == FMAX or op == CHOSE_FMAX:
+        keep = not _float_less(x, y, bits, mbits)
+        return (uint64(0) if keep else msb) if op == CHOSE_FMAX else (x if keep else y)
+    if op == FMIN or op == CHOSE_FMIN:
+        keep = not _float_less(y, x, bits, mbits)
+        return (uint64(0) if keep else msb) if op == CHOSE_FMIN else (x if keep else y)
+    if RELU0 <= op <= RELU3:
+        return y if (x >> uint64(bits - 1 - (op - RELU0))) & one == uint64(0) else msb
+    if op == LRELUD:
+        return y if x & msb == uint64(0) else _scaled(y, 1, bits, mbits)
+    if op == LRELUO:
+        return y if x & msb == uint64(0) else _scaled(y, 3, bits, mbits)
+    if op == ILRELUD:
+        return y if x & msb == uint64(0) else _doubled(y, bits, mbits)
+    if op == FLOOR:
+        return _floor(x, bits, mbits)
+    if op == FTOI:
+        return _ftoi(x, bits, mbits, False)
+    if op == UFTOI:
+        return _ftoi(x, bits, mbits, True)
+    if op == RSQRT_OP:
+        return _rsqrt(x, bits, mbits)
+    if op == CARRY:
+        return msb if ((x + y) & every) < x else uint64(0)
+    if op == BORROW:
+        return msb if x < y else uint64(0)
+    if op == ZERO_CARRY:
+        return msb if x == every else uint64(0)
+    if op == ZERO_BORROW:
+        return msb if x == uint64(0) else uint64(0)
+    if op == INC:
+        return (x + one) & every
+    if op == DEC:
+        return (x - one) & every
+    if op == NOT:
+        return ~x & every
+    if op == AND:
+        return x & y
+    if op == OR:
+        return x | y
+    if op == XOR:
+        return x ^ y
+    if op == ADD:
+        return (x + y) & every
+    return (x - y) & every
+
+
+RSQRT_OP = OPS["rsqrt"]
+
+
+# --- rows ----------------------------------------------------------------------------------------------------------------
+@kernel
+def words(op, xm, xr, ym, yr, om, orow):
+    """Elements of 32 bits, the common operations."""
+    buffer = np.empty(PES, np.uint32)
+    for i in range(orow.size):
+        x, y, o = xm[xr[i]], ym[yr[i]], om[orow[i]]
+        if op == AND:
+            for k in range(PES):
+                buffer[k] = x[k] & y[k]
+        elif op == OR:
+            for k in range(PES):
+                buffer[k] = x[k] | y[k]
+        elif op == XOR:
+            for k in range(PES):
+                buffer[k] = x[k] ^ y[k]
+        elif op == ADD:
+            for k in range(PES):
+                buffer[k] = uint32(x[k] + y[k])
+        elif op == SUB:
+            for k in range(PES):
+                buffer[k] = uint32(x[k] - y[k])
+        elif op == NOT:
+            for k in range(PES):
+                buffer[k] = ~x[k]
+        elif op == INC:
+            for k in range(PES):
+                buffer[k] = uint32(x[k] + uint32(1))
+        elif op == DEC:
+            for k in range(PES):
+                buffer[k] = uint32(x[k] - uint32(1))
+        elif op == LSL:
+            for k in range(PES):
+                s = uint32(y[k] & uint32(63))
+                buffer[k] = uint32(0) if s >= uint32(32) else uint32(x[k] << (s & uint32(31)))
+        elif op == ULSR:
+            for k in range(PES):
+                s = uint32(y[k] & uint32(63))
+                buffer[k] = uint32(0) if s >= uint32(32) else uint32(x[k] >> (s & uint32(31)))
+        elif op == LSR:
+            for k in range(PES):
+                s = uint32(y[k] & uint32(63))
+                buffer[k] = uint32(int32(x[k]) >> int32(min(s, uint32(31))))
+        elif op == FMAX or op == FMIN:
+            # A key that orders like the number: both zeros are 0.
+            for k in range(PES):
+                a, b = uint32(x[k]), uint32(y[k])
+                ka = int32(a ^ uint32(0x7FFFFFFF)) + int32(1) if a >> uint32(31) else int32(a)
+                kb = int32(b ^ uint32(0x7FFFFFFF)) + int32(1) if b >> uint32(31) else int32(b)
+                ka = int32(0) if uint32(a & uint32(0x7F800000)) == uint32(0) else int32(ka)
+                kb = int32(0) if uint32(b & uint32(0x7F800000)) == uint32(0) else int32(kb)
+                keep = ka >= kb if op == FMAX else ka <= kb
+                buffer[k] = a if keep else b
+        elif op == RELU0:
+            for k in range(PES):
+                buffer[k] = uint32(0x80000000) if x[k] >> uint32(31) else y[k]
+        else:
+            for k in range(PES):
+                buffer[k] = _element(op, uint64(x[k]), uint64(y[k]), 32, 23)
+        for k in range(PES):
+            o[k] = buffer[k]
+
+
+@kernel
+def long_words(op, xm, xr, ym, yr, om, orow):
+    """Elements of 64 bits in pairs of rows (upper, lower)."""
+    upper, lower = np.empty(PES, np.uint32), np.empty(PES, np.uint32)
+    for i in range(orow.size // 2):
+        xh, xl, yh, yl = xm[xr[2 * i]], xm[xr[2 * i + 1]], ym[yr[2 * i]], ym[yr[2 * i + 1]]
+        for k in range(PES):
+            x = (uint64(xh[k]) << uint64(32)) | uint64(xl[k])
+            y = (uint64(yh[k]) << uint64(32)) | uint64(yl[k])
+            v = _element(op, x, y, 64, 52)
+            upper[k] = uint32(v >> uint64(32))
+            lower[k] = uint32(v & uint64(0xFFFFFFFF))
+        oh, ol = om[orow[2 * i]], om[orow[2 * i + 1]]
+        for k in range(PES):
+            oh[k] = upper[k]
+            ol[k] = lower[k]
+
+
+@kernel
+def half_words(op, xm, xr, ym, yr, om, orow):
+    """Elements of 16 bits, two in each row."""
+    buffer = np.empty(PES, np.uint32)
+    for i in range(orow.size):
+        x, y, o = xm[xr[i]], ym[yr[i]], om[orow[i]]
+        for k in range(PES):
+            a = _element(op, uint64(x[k] >> uint32(16)), uint64(y[k] >> uint32(16)), 16, 9)
+            b = _element(op, uint64(x[k] & uint32(0xFFFF)), uint64(y[k] & uint32(0xFFFF)), 16, 9)
+            buffer[k] = uint32((a << uint64(16)) | b)
+        for k in range(PES):
+            o[k] = buffer[k]

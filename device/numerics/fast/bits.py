@@ -1,0 +1,34 @@
+"""Bit casts for numba code, and the compile options that every kernel shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+#: Kernels are cached beside their file, run without the GIL, and neither check bounds nor reorder floating-point sums.
+kernel = njit(cache=True, nogil=True, boundscheck=False, fastmath=False, error_model="numpy")
+PES = 4096
+
+
+def _cast(source: Any, target: Any, llvm: Any):
+    """numba widens uint32 arithmetic to 64 bits, so any integer is accepted and cut to the source width first."""
+
+    def typing(typingctx: Any, value: Any):
+        if value != source and not (isinstance(source, types.Integer) and isinstance(value, types.Integer)):
+            return None
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any):
+            return builder.bitcast(context.cast(builder, args[0], value, source), llvm)
+
+        return target(value), codegen
+
+    return intrinsic(typing)
+
+
+single_of = _cast(types.uint32, types.float32, ir.FloatType())  # uint32 bits -> float32
+bits_of = _cast(types.float32, types.uint32, ir.IntType(32))  # float32 -> uint32 bits
+double_of = _cast(types.uint64, types.float64, ir.DoubleType())  # uint64 bits -> float64
+bits64_of = _cast(types.float64, types.uint64, ir.IntType(64))  # float64 -> uint64 bits

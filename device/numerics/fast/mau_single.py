@@ -1,0 +1,184 @@
+"""Single-precision vector operations of the MAU: two singles per LW, one word at a time.
+
+The product leaves out the partial products of the low 5 mantissa bits of both factors and adds 2^-38 when any of them is
+not zero (SDM 4.3): in units of the last product bit, P = Mx My - lx ly + (256 if lx ly else 0). All of that is exact in double.
+
+Each row is first computed by a short loop that is right for ordinary values: normal or zero inputs, a normal or zero result,
+and a sum whose double is not just on the midpoint between two singles (only then can rounding twice differ from rounding
+once). The loop notices anything else, and the row is done again by the long loop, which is right for everything.
+Infinities act as 2^128 (a choice, see docs/isa.md).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32, float64, int32, uint32, uint64
+
+from .bits import PES, bits64_of, bits_of, double_of, kernel, single_of
+from .round import odd_sum, to_half, to_single
+
+INF = np.uint32(0x7F800000)
+SIGN = np.uint32(0x80000000)
+MAGNITUDE = np.uint32(0x7FFFFFFF)
+DENORMAL = np.uint32(0x007FFFFF)
+TOP = np.uint32(0x7F000000)  # 2^127
+BELOW_SINGLE = np.uint64(0x1FFFFFFF)  # bits of a double that a single does not have
+MIDPOINT = np.uint64(0x10000000)
+
+
+# --- right for everything ------------------------------------------------------------------------------------------------
+@kernel
+def any_value(u):
+    """Double of a single's bits; exponent 0 is 0, infinity is 2^128."""
+    e = uint32(u & INF)
+    if e == INF:
+        return 2.0 * float64(single_of((u & SIGN) | TOP))
+    return float64(single_of(u)) if e != uint32(0) else 0.0
+
+
+@kernel
+def any_product(xu, yu):
+    """Product of two singles with the omitted part. Infinities and zeros have no low bits."""
+    x, y = any_value(xu), any_value(yu)
+    ex, ey = uint32(xu & INF), uint32(yu & INF)
+    if ex == INF or ey == INF or ex == uint32(0) or ey == uint32(0):
+        return x * y
+    omitted = int32(xu & uint32(31)) * int32(yu & uint32(31))
+    if omitted == 0:
+        return x * y
+    scale = float64(single_of(xu & uint32(0xFF800000))) * float64(single_of(yu & uint32(0xFF800000))) * 2.0**-46
+    return x * y + float64(256 - omitted) * scale
+
+
+# --- right for ordinary values -------------------------------------------------------------------------------------------
+@kernel
+def ordinary_product(xu, yu):
+    omitted = int32(int32(xu & uint32(31)) * int32(yu & uint32(31)))
+    correction = int32(int32(256) - omitted) if omitted != int32(0) else int32(0)
+    # 2^(ex + ey - 46) with the sign of the product, put together as the upper half of a double
+    exponent = uint32(uint32(uint32(xu >> uint32(23)) & uint32(255)) + uint32(uint32(yu >> uint32(23)) & uint32(255)) + uint32(723))
+    upper = uint32(uint32(exponent << uint32(20)) | uint32(uint32(xu ^ yu) & SIGN))
+    scale = double_of(uint64(upper) << uint64(32))
+    return float64(single_of(xu)) * float64(single_of(yu)) + float64(correction) * scale
+
+
+@kernel
+def _fma_row(x, y, z, sx, sy, sz, out):
+    """1 if some element was not ordinary."""
+    low, high, middle = uint32(0xFFFFFFFF), uint32(0), uint64(1 << 40)
+    for k in range(PES):
+        xu, yu, zu = uint32(x[k] ^ sx), uint32(y[k] ^ sy), uint32(z[k] ^ sz)
+        s = ordinary_product(xu, yu) + float64(single_of(zu))
+        r = bits_of(float32(s))
+        magnitude = uint32(r & MAGNITUDE)
+        out[k] = r if magnitude != uint32(0) else uint32(0)
+        # magnitude - 1 puts zero at the top, so that a minimum finds the denormals; a result of 2^-126 may have been rounded up.
+        low = min(low, min(uint32(uint32(xu & MAGNITUDE) - uint32(1)), uint32(uint32(yu & MAGNITUDE) - uint32(1))))
+        low = min(low, min(uint32(uint32(zu & MAGNITUDE) - uint32(1)), uint32(magnitude - uint32(2))))
+        high = max(high, magnitude)
+        middle = min(middle, uint64((bits64_of(s) & BELOW_SINGLE) ^ MIDPOINT))
+    return low < DENORMAL or high >= INF or middle == uint64(0)
+
+
+@kernel
+def _mul_row(x, y, sx, sy, out):
+    low, high = uint32(0xFFFFFFFF), uint32(0)
+    for k in range(PES):
+        xu, yu = uint32(x[k] ^ sx), uint32(y[k] ^ sy)
+        r = bits_of(float32(ordinary_product(xu, yu)))
+        magnitude = uint32(r & MAGNITUDE)
+        out[k] = r if magnitude != uint32(0) else uint32(0)
+        low = min(low, min(uint32(uint32(xu & MAGNITUDE) - uint32(1)), uint32(uint32(yu & MAGNITUDE) - uint32(1))))
+        low = min(low, uint32(magnitude - uint32(2)))
+        high = max(high, magnitude)
+    return low < DENORMAL or high >= INF
+
+
+@kernel
+def _add_row(x, z, sx, sz, out):
+    low, high = uint32(0xFFFFFFFF), uint32(0)
+    for k in range(PES):
+        xu, zu = uint32(x[k] ^ sx), uint32(z[k] ^ sz)
+        r = bits_of(float32(single_of(xu) + single_of(zu)))
+        magnitude = uint32(r & MAGNITUDE)
+        out[k] = r if magnitude != uint32(0) else uint32(0)
+        low = min(low, min(uint32(uint32(xu & MAGNITUDE) - uint32(1)), uint32(uint32(zu & MAGNITUDE) - uint32(1))))
+        low = min(low, uint32(magnitude - uint32(1)))
+        high = max(high, magnitude)
+    return low < DENORMAL or high >= INF
+
+
+@kernel
+def _copy(source, target):
+    for k in range(PES):
+        target[k] = source[k]
+
+
+# --- kernels -------------------------------------------------------------------------------------------------------------
+@kernel
+def fma(xm, xr, ym, yr, zm, zr, om, orow, sx, sy, sz):
+    """om[orow] = (+-x) * (+-y) + (+-z) per word; sx, sy, sz are sign masks (0 or 0x80000000)."""
+    buffer = np.empty(PES, np.uint32)
+    for i in range(xr.size):
+        x, y, z = xm[xr[i]], ym[yr[i]], zm[zr[i]]
+        if _fma_row(x, y, z, sx, sy, sz, buffer):
+            for k in range(PES):
+                buffer[k] = to_single(odd_sum(any_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy)), any_value(uint32(z[k] ^ sz))))
+        _copy(buffer, om[orow[i]])
+
+
+@kernel
+def mul(xm, xr, ym, yr, om, orow, sx, sy):
+    """om[orow] = (+-x) * (+-y)."""
+    buffer = np.empty(PES, np.uint32)
+    for i in range(xr.size):
+        x, y = xm[xr[i]], ym[yr[i]]
+        if _mul_row(x, y, sx, sy, buffer):
+            for k in range(PES):
+                buffer[k] = to_single(any_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy)))
+        _copy(buffer, om[orow[i]])
+
+
+@kernel
+def add(xm, xr, zm, zr, om, orow, sx, sz):
+    """om[orow] = (+-x) + (+-z): the second factor is 1, so nothing is left out."""
+    buffer = np.empty(PES, np.uint32)
+    for i in range(xr.size):
+        x, z = xm[xr[i]], zm[zr[i]]
+        if _add_row(x, z, sx, sz, buffer):
+            for k in range(PES):
+                buffer[k] = to_single(odd_sum(any_value(uint32(x[k] ^ sx)), any_value(uint32(z[k] ^ sz))))
+        _copy(buffer, om[orow[i]])
+
+
+@kernel
+def passa(xm, xr, om, orow, sx):
+    """om[orow] = +-x, normalised."""
+    buffer = np.empty(PES, np.uint32)
+    for i in range(xr.size):
+        x = xm[xr[i]]
+        for k in range(PES):
+            u = uint32(x[k] ^ sx)
+            e = uint32(u & INF)
+            u = uint32(u & uint32(0xFF800000)) if e == INF else u
+            buffer[k] = uint32(0) if e == uint32(0) else u
+        _copy(buffer, om[orow[i]])
+
+
+@kernel
+def short_result(xm, xr, ym, yr, zm, zr, om, orow, sx, sy, sz, with_product, with_sum):
+    """Result suffix r: pairs of words (MSB, LSB) become two halves in one word; one rounding of the exact sum.
+
+    xr, yr, zr hold two rows for each row of orow. Without product: x + z; without sum: x * y.
+    """
+    buffer = np.empty(PES, np.uint32)
+    for i in range(orow.size):
+        for w in range(2):
+            x, y, z = xm[xr[2 * i + w]], ym[yr[2 * i + w]], zm[zr[2 * i + w]]
+            for k in range(PES):
+                xu = uint32(x[k] ^ sx)
+                p = any_product(xu, uint32(y[k] ^ sy)) if with_product else any_value(xu)
+                s = odd_sum(p, any_value(uint32(z[k] ^ sz))) if with_sum else p
+                h = to_half(s)
+                buffer[k] = uint32(h << uint32(16)) if w == 0 else uint32(buffer[k] | h)
+        _copy(buffer, om[orow[i]])
