@@ -137,10 +137,13 @@ def _emit_matrix(d: Decoder, opcode: Opcode, sources: tuple, x: View, z: View | 
 
 
 def _half(decoded, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short) -> None:
-    values, wide, state = decoded.half()
+    packed, scales, special = decoded.half()
     if not with_sum:
-        zr = _FIRST_ROWS[: 2 * xr.size] if 2 * xr.size <= _FIRST_ROWS.size else np.zeros(2 * xr.size, np.int64)
-    matrix.half(values, wide, state, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short)
+        zr = _FIRST_ROWS if 2 * xr.size <= _FIRST_ROWS.size else np.zeros(2 * xr.size, np.int64)
+    if special or matrix.any_special(xm, xr):
+        matrix.half_exact(decoded.half_exact(), xm, xr, zm, zr, om, orow, sx, sz, with_sum, short)
+    else:
+        matrix.half(packed, scales, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short)
 
 
 def _single(decoded, omits, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short) -> None:
@@ -152,36 +155,42 @@ _FIRST_ROWS = np.zeros(64, np.int64)
 
 
 class Decoded:
-    """A matrix register side as floating-point arrays, decoded when it is used after a write."""
+    """A matrix register side in the form that the matrix kernels read, decoded when it is used after a write."""
 
     def __init__(self, raw: np.ndarray) -> None:
-        self.raw, self.form = raw, ""
-        self._half: tuple | None = None
-        self._single: tuple | None = None
-        self._state = matrix.UNIFORM
+        self.raw, self.forms = raw, set[str]()
+        self._arrays: dict[str, tuple] = {}
+        self._special = False
 
     def dirty(self) -> None:
-        self.form = ""
+        self.forms.clear()
 
-    def half(self) -> tuple:
-        if self._half is None:
-            shape = (spec.L1BS, 16, 16, spec.MAB_PER_L1B)
-            # the array of doubles is virtual memory until a block needs it
-            self._half = np.zeros(shape, np.float32), np.zeros(shape, np.float64)
-        if self.form != "h":
-            self._state = matrix.decode_half(self.raw, *self._half)
-            self.form = "h"
-        return *self._half, self._state
+    def _array(self, name: str, *shapes: tuple[int, type]) -> tuple:
+        if name not in self._arrays:
+            self._arrays[name] = tuple(np.zeros(size, dtype) for size, dtype in shapes)
+        return self._arrays[name]
+
+    def half(self) -> tuple[np.ndarray, np.ndarray, bool]:
+        packed, scales = self._array("h", (spec.MABS * 128, np.uint32), (spec.MABS * 16, np.float32))
+        if "h" not in self.forms:
+            self._special = matrix.decode_half(self.raw, packed, scales)
+            self.forms.add("h")
+        return packed, scales, self._special
+
+    def half_exact(self) -> np.ndarray:
+        (wide,) = self._array("exact", (spec.MABS * 256, np.float64))
+        if "exact" not in self.forms:
+            matrix.decode_half_exact(self.raw, wide)
+            self.forms.add("exact")
+        return wide
 
     def single(self, omits: bool) -> tuple:
-        if self._single is None:
-            shape = (spec.L1BS, 8, 8, spec.MAB_PER_L1B)
-            self._single = tuple(np.zeros(shape, np.float64) for _ in range(3))
         form = "f" if omits else "g"
-        if self.form != form:
-            matrix.decode_single(self.raw, *self._single, omits)
-            self.form = form
-        return self._single
+        arrays = self._array(form, *[(spec.MABS * 64, np.float64)] * 3) if omits else self._array(form, (spec.MABS * 64, np.float64), (1, np.float64), (1, np.float64))
+        if form not in self.forms:
+            matrix.decode_single(self.raw, *arrays, omits)
+            self.forms.add(form)
+        return arrays
 
 
 # --- mwrite, mread -------------------------------------------------------------------------------------------------------
