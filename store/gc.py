@@ -71,7 +71,7 @@ def _alone(store: Store, dry_run: bool) -> locks.Held:
 
 
 def _mark(store: Store, grace: int, dry_run: bool) -> tuple[int, list[str], int]:
-    """(the new epoch, recipes to delete, number of those kept)."""
+    """(the epoch that ends, recipes to delete, number of those kept)."""
     held, ended = lease.held(store.root)
     if dry_run:
         with store.index.read() as connection:
@@ -79,19 +79,17 @@ def _mark(store: Store, grace: int, dry_run: bool) -> tuple[int, list[str], int]
     for path in ended:
         files.remove(path)
     with store.index.write() as connection:
+        found = _chosen(connection, grace, held)
         table = schema.facts
         connection.execute(table.update().where(table.c.name == "epoch").values(value=table.c.value + 1))
-        epoch, doomed, kept = _chosen(connection, grace, held)
-    return epoch - 1, doomed, kept
+    return found
 
 
 def _chosen(connection: sa.Connection, grace: int, held: set[str]) -> tuple[int, list[str], int]:
-    """As if one epoch has just begun."""
-    epoch = actions.epoch(connection) + 1
+    epoch = actions.epoch(connection)
     rows = connection.execute(sa.select(schema.actions.c.id, schema.actions.c.recipe, schema.actions.c.epoch)).all()
     tagged = set(connection.execute(sa.select(schema.tags.c.recipe)).scalars())
-    newest = epoch - 1  # the epoch that is ending, or has just ended
-    kept = {row.id for row in rows if row.epoch > newest - grace or row.recipe in held or row.recipe in tagged}
+    kept = {row.id for row in rows if row.epoch > epoch - grace or row.recipe in held or row.recipe in tagged}
     _add_ancestors(connection, kept)
     doomed = [row.recipe for row in rows if row.id not in kept]
     return epoch, doomed, len(kept)

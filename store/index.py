@@ -66,6 +66,7 @@ class Index:
                     yield connection
                 hit("index.committed")
         finally:
+            _roll_back(connection)
             connection.execution_options(mlsdk_begin="BEGIN")
 
     def close(self) -> None:
@@ -231,6 +232,13 @@ class Index:
 
 def _begin(connection: sa.Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get("mlsdk_begin", "BEGIN"))
+
+
+def _roll_back(connection: sa.Connection) -> None:
+    """A COMMIT that failed (a reader, a full disk) leaves SQLite's transaction open."""
+    raw = connection.connection.driver_connection
+    if raw is not None and raw.in_transaction:
+        raw.rollback()
 
 
 def _marks(connection: sa.Connection) -> tuple[int, int]:
