@@ -1,0 +1,192 @@
+"""A tape without writes -> nodes of a Graph, by the table of aten operators.
+
+An operator without a row is taken apart into smaller ones where torch knows how. What remains is reported all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from mlsdk.errors import GraphError, Misuse, MLSDKError, TraceError, UnsupportedOperator
+from mlsdk.pipeline.ir.graph import Value
+from mlsdk.pipeline.trace.aten import ATEN, Unsupported
+from mlsdk.pipeline.trace.builder import Builder
+from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
+from mlsdk.pipeline.trace.functionalize import functionalize
+from mlsdk.pipeline.trace.recorder import (
+    KNOWN_ELEMENTS,
+    LITERAL,
+    WHAT_TO_DO,
+    Record,
+    Recorder,
+    find_decomposition,
+    map_tensors,
+    tensors,
+)
+from mlsdk.pipeline.trace.shadow import Shadow
+
+# Decompositions nest; torch's own are never this deep.
+DEEPEST = 12
+
+
+class Lowering:
+    """Turns records into nodes of `builder`.
+
+    `free(shadow)` gives the Value of a Shadow that no record computes: an input, a state, a captured constant; None for
+    all others.
+    """
+
+    def __init__(self, builder: Builder, free: Callable[[Shadow], Value | None]):
+        self.builder = builder
+        self.free = free
+        self.misuses: list[Misuse] = []
+        self._values: dict[int, Value] = {}
+        self._keep: list[Any] = []  # ids are only unique among tensors that live
+
+    def run(self, recorder: Recorder, wanted: Sequence[Shadow]) -> list[Value]:
+        """Values of the wanted Shadows. Raises UnsupportedOperator with all misuses, or TraceError."""
+        self._lower(recorder, wanted, 0)
+        results = [self._value(recorder, shadow) for shadow in wanted]
+        if self.misuses:
+            raise UnsupportedOperator.listing(self.misuses, WHAT_TO_DO)
+        return results
+
+    # --- values ---
+
+    def _constant(self, recorder: Recorder, shadow: Shadow) -> torch.Tensor | None:
+        """The content of a Shadow that becomes a constant of the graph."""
+        content = recorder.known(shadow)
+        return content if content is not None and content.numel() <= KNOWN_ELEMENTS else None
+
+    def _value(self, recorder: Recorder, shadow: Shadow) -> Value:
+        found = self._values.get(id(shadow))
+        if found is None:
+            found = self.free(shadow)
+        if found is None:
+            content = self._constant(recorder, shadow)
+            if content is None:
+                raise TraceError(f"the origin of {shadow!r} is lost; please report the function that led here")
+            if content.dtype in DTYPE_OF_TORCH:
+                found = self.builder.constant(content.contiguous().numpy())
+            else:
+                found = self._missing(shadow)
+        self._bind(shadow, found)
+        return found
+
+    def _bind(self, shadow: Shadow, value: Value) -> None:
+        self._values[id(shadow)] = value
+        self._keep.append(shadow)
+
+    # --- records ---
+
+    def _live(self, recorder: Recorder, wanted: Sequence[Shadow]) -> list[Record]:
+        """The records that the wanted Shadows need, in order; none for what is constant."""
+        needed = {id(shadow) for shadow in wanted if self._constant(recorder, shadow) is None}
+        live = []
+        for record in reversed(recorder.tape.records):
+            if record.func == LITERAL or not any(id(shadow) in needed for shadow in record.results()):
+                continue
+            live.append(record)
+            for operand in tensors((record.args, tuple(record.kwargs.values()))):
+                if self._constant(recorder, operand) is None:
+                    needed.add(id(operand))
+        return live[::-1]
+
+    def _lower(self, recorder: Recorder, wanted: Sequence[Shadow], depth: int) -> None:
+        builder = self.builder
+        self._keep.append(recorder)
+        for record in self._live(recorder, wanted):
+            builder.source, builder.scope = record.source, record.scope
+            if not self._known_dtypes(record):
+                continue
+            build = ATEN.get(record.func)
+            if build is None:
+                self._take_apart(recorder, record, depth)
+                continue
+            out = [(DTYPE_OF_TORCH[shadow.dtype], tuple(shadow.shape)) for shadow in record.results()]
+            args = map_tensors(lambda shadow: self._value(recorder, shadow), record.args)
+            kwargs = {
+                key: map_tensors(lambda shadow: self._value(recorder, shadow), value)
+                for key, value in record.kwargs.items()
+            }
+            try:
+                built = build(builder, out, *args, **kwargs)
+            except Unsupported as form:
+                self._misuse(record, f"{record.func.name()} ({form})")
+                continue
+            except GraphError as error:
+                raise TraceError(f"{record.func.name()} at {record.source}: {error}; please report it") from error
+            self._finish(record, out, built)
+
+    def _finish(self, record: Record, out: list[tuple[str, tuple[int, ...]]], built: Any) -> None:
+        """Bind the results, after a check of their dtypes and shapes against torch's."""
+        values = [built] if isinstance(built, Value) else list(built)
+        for shadow, value, (dtype, shape) in zip(record.results(), values, out):
+            if value is None:
+                continue
+            if (value.dtype, value.shape) != (dtype, shape):
+                raise TraceError(
+                    f"{record.func.name()} at {record.source} became {value}, torch has {dtype}{list(shape)}; "
+                    "please report it"
+                )
+            self._bind(shadow, value)
+
+    def _known_dtypes(self, record: Record) -> bool:
+        operands = list(tensors((record.args, tuple(record.kwargs.values()))))
+        for tensor in [*record.results(), *operands]:
+            if tensor.dtype not in DTYPE_OF_TORCH:
+                kind = str(tensor.dtype).removeprefix("torch.")
+                hint = f"use one of {', '.join(DTYPE_OF_TORCH.values())}"
+                self._misuse(record, f"{record.func.name()} on {kind}", hint)
+                return False
+        return True
+
+    def _misuse(self, record: Record, what: str, hint: str = "") -> None:
+        """Note what cannot be lowered, and put zeros in its place so that the rest is looked at, too."""
+        self.misuses.append(Misuse(what, record.source, record.scope, hint))
+        for shadow in record.results():
+            self._bind(shadow, self._missing(shadow))
+
+    def _missing(self, shadow: Shadow) -> Value:
+        return self.builder.full(tuple(shadow.shape), 0, DTYPE_OF_TORCH.get(shadow.dtype, "float32"))
+
+    # --- decomposition ---
+
+    def _take_apart(self, recorder: Recorder, record: Record, depth: int) -> None:
+        """Lower the smaller operations that an operator without a row consists of."""
+        decomposition = find_decomposition(record.func) if depth < DEEPEST else None
+        if decomposition is None:
+            self._misuse(record, record.func.name())
+            return
+        inner = Recorder(origin=(record.source, record.scope))
+        inner.adopt(recorder)
+        try:
+            with torch.no_grad(), inner:
+                result = decomposition(*record.args, **record.kwargs)
+        except MLSDKError:
+            self._misuse(record, record.func.name())
+            return
+        if result is NotImplemented:
+            self._misuse(record, record.func.name())
+            return
+        results = list(tensors(result))
+        if inner.tape.mutates:
+            sources = list(dict.fromkeys(tensors((record.args, tuple(record.kwargs.values())))))
+            values = [self._value(recorder, source) for source in sources]
+            inner, fresh, results, _ = functionalize(inner.tape, sources, results)
+            for shadow, value in zip(fresh, values):
+                self._bind(shadow, value)
+        else:
+            for operand in tensors((record.args, tuple(record.kwargs.values()))):
+                self._value(recorder, operand)
+        before = len(self.misuses)
+        self._lower(inner, results, depth + 1)
+        if len(self.misuses) > before:  # name the operator that the user knows, not its parts
+            del self.misuses[before:]
+            self._misuse(record, record.func.name())
+            return
+        for shadow, part in zip(record.results(), results):
+            self._bind(shadow, self._value(inner, part))

@@ -1,0 +1,407 @@
+"""The Recorder: a dispatch mode that writes down each aten operation while a Python function runs on Shadows.
+
+It stands below autograd, so the operations of `loss.backward()` and `optimizer.step()` arrive like all others. Nothing
+is computed, except what is known at trace time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mlsdk.errors import DataDependentControlFlow, Misuse, TraceError, UnsupportedOperator
+from mlsdk.pipeline.trace.frames import user_line
+from mlsdk.pipeline.trace.shadow import META, Shadow, shadow_like
+from mlsdk.pipeline.trace.shapes import quick_shapes
+
+aten = torch.ops.aten
+
+# Values known at trace time are computed up to this many elements; larger ones become nodes of the program.
+KNOWN_ELEMENTS = 2**20
+
+WHAT_TO_DO = "compute these parts outside of the function, or write them with supported operators"
+
+# The pseudo-operator of a tensor that the function made from Python numbers; its one argument is the content.
+LITERAL = "literal"
+
+
+@dataclass
+class Record:
+    """One operation: the aten operator, its arguments with Shadows for tensors, and its results."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    source: str = ""
+    scope: str = ""
+
+    def results(self) -> list[Shadow]:
+        """The result tensors, in order."""
+        return list(tensors(self.result))
+
+
+@dataclass
+class Capture:
+    """A real tensor that the function reached through its closure."""
+
+    tensor: torch.Tensor
+    shadow: Shadow
+    source: str
+    scope: str
+    name: str = ""
+    mutated_at: str = ""
+
+
+@dataclass
+class Tape:
+    """What the Recorder wrote."""
+
+    records: list[Record] = field(default_factory=list)
+    captures: dict[int, Capture] = field(default_factory=dict)
+    mutates: bool = False
+
+
+def tensors(tree: Any) -> Iterable[Any]:
+    """The tensors in nested lists and tuples."""
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from tensors(item)
+
+
+def map_tensors(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`tree` with each tensor replaced; tuples and lists stay what they are."""
+    if isinstance(tree, torch.Tensor):
+        return function(tree)
+    if isinstance(tree, list):
+        return [map_tensors(function, item) for item in tree]
+    if isinstance(tree, tuple):
+        return tuple(map_tensors(function, item) for item in tree)
+    return tree
+
+
+# Changes of a tensor's own shape: a Shadow cannot follow them.
+RESIZING = {
+    aten.t_.default: "x = x.t()",
+    aten.transpose_.default: "x = x.transpose(a, b)",
+    aten.swapaxes_.default: "x = x.transpose(a, b)",
+    aten.swapdims_.default: "x = x.transpose(a, b)",
+    aten.squeeze_.default: "x = x.squeeze()",
+    aten.squeeze_.dim: "x = x.squeeze(dim)",
+    aten.unsqueeze_.default: "x = x.unsqueeze(dim)",
+    aten.resize_.default: "a new tensor of that shape",
+    aten.set_.source_Tensor: "a new tensor",
+    aten.set_.source_Storage: "a new tensor",
+    aten.as_strided_.default: "x = x.as_strided(...)",
+}
+
+UNINITIALISED = (
+    aten.empty.memory_format,
+    aten.empty_like.default,
+    aten.empty_strided.default,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+)
+
+# aten operator -> what is wrong when its operands are known only at run time, and what to write instead
+DATA_DEPENDENT = {
+    aten._local_scalar_dense.default: (
+        "Python needs the value of a tensor (if, while, int(), float(), .item())",
+        "it is known only when the program runs; keep it a tensor and choose with torch.where(condition, a, b)",
+    ),
+    aten.equal.default: (
+        "torch.equal needs the values of tensors",
+        "they are known only when the program runs; use (a == b).all() and torch.where",
+    ),
+    aten.nonzero.default: (
+        "nonzero has as many results as there are non-zero elements",
+        "shapes are static; keep all elements and choose with torch.where(condition, a, b)",
+    ),
+    aten.masked_select.default: (
+        "a selection by mask has as many results as the mask has True",
+        "shapes are static; use torch.where(mask, x, 0), or multiply by the mask",
+    ),
+}
+DYNAMIC_SHAPE = ("has a result whose shape depends on values", "shapes are static; use an operator with a fixed shape")
+
+
+def numel(tensor: torch.Tensor) -> int:
+    return tensor.numel()
+
+
+@cache
+def takes_device(func: Any) -> bool:
+    """Whether an operator has a `device` argument."""
+    return any(argument.name == "device" for argument in func._schema.arguments)
+
+
+@cache
+def write_places(func: Any) -> tuple[tuple[int, str], ...]:
+    """Place and name of each argument that an operator writes."""
+    return tuple(
+        (place, argument.name)
+        for place, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+def honest_batch_norm(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """native_batch_norm writes its running statistics without declaring it; its siblings declare what they do."""
+    x, weight, bias, mean, variance, training, momentum, epsilon = args
+    if mean is None:
+        return aten._native_batch_norm_legit.no_stats, (x, weight, bias, training, momentum, epsilon)
+    if training:
+        return aten._native_batch_norm_legit.default, args
+    no_training = aten._native_batch_norm_legit_no_training.default
+    return no_training, (x, weight, bias, mean, variance, momentum, epsilon)
+
+
+REWRITES = {aten.native_batch_norm.default: honest_batch_norm}
+
+
+class Recorder(TorchDispatchMode):
+    """Records onto `tape`.
+
+    `registered` maps id(real tensor) to the Shadow that stands for it. `scope()` is the current module path. With
+    `origin` given, every record gets that (source, scope) instead of the user's current line. `on_capture(tensor)` is
+    told about each real tensor when it is first met, and gives its name.
+    """
+
+    def __init__(
+        self,
+        registered: dict[int, Shadow] | None = None,
+        scope: Callable[[], str] = lambda: "",
+        origin: tuple[str, str] | None = None,
+        on_capture: Callable[[torch.Tensor], str] = lambda tensor: "",
+    ):
+        super().__init__()
+        self.tape = Tape()
+        self.registered = registered or {}
+        self.scope = scope
+        self.origin = origin
+        self.on_capture = on_capture
+        self.last_line = ""
+        self._forward_origins: dict[int, tuple[str, str]] = {}
+        self._unknown: set[int] = set()  # storages of known values into which something unknown was written
+        self._borrowed: set[int] = set()  # storages of the user's own tensors, which are never written
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # torch would import torch._dynamo (1.1 s) only to keep torch.compile off this method
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, torch._ops.OpOverload):
+            source, scope = self.where()
+            raise UnsupportedOperator.listing([Misuse(str(func), source, scope)], WHAT_TO_DO)
+        if func.namespace in ("profiler", "prim"):
+            return func(*args, **kwargs)
+        if func in (aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default):
+            return self.literal(args[0])
+        if func is aten._fused_sdp_choice.default:
+            return 0  # the mathematical form: the fused ones differ for rows that are masked completely
+        if func in REWRITES:
+            func, args = REWRITES[func](func, args)
+        given = {id(tensor): tensor for tensor in tensors((args, tuple(kwargs.values())))}
+        shadows = {number: self.shadow(tensor) for number, tensor in given.items()}
+
+        def replace(tensor: torch.Tensor) -> Shadow:
+            return shadows[id(tensor)]
+
+        call = map_tensors(replace, tuple(args)), {key: map_tensors(replace, value) for key, value in kwargs.items()}
+        written = [
+            tensor
+            for place, name in write_places(func)
+            for tensor in tensors(args[place] if place < len(args) else kwargs.get(name))
+        ]
+        result = self.evaluate(func, *call, [shadows[id(tensor)] for tensor in written])
+        if result is NotImplemented:
+            return self.take_apart(func, args, kwargs)
+        if not any(True for _ in tensors(result)):
+            return result
+        source, scope = self.where()
+        self.tape.records.append(Record(func, *call, result, source, scope))
+        if not written:
+            return result
+        self.tape.mutates = True
+        for tensor in written:
+            capture = self.tape.captures.get(id(tensor))
+            if capture is not None and not capture.mutated_at:
+                capture.mutated_at = source or "the function"
+        own = {id(shadows[id(tensor)]): tensor for tensor in written}
+        return map_tensors(lambda tensor: own.get(id(tensor), tensor), result)
+
+    def adopt(self, other: Recorder) -> None:
+        """Take over what `other` knows about the contents of its Shadows."""
+        self._unknown = set(other._unknown)
+        self._borrowed = set(other._borrowed)
+
+    # --- where we are ---
+
+    def where(self) -> tuple[str, str]:
+        """Source line and module path of what runs now; for a backward operation those of its forward operation."""
+        if self.origin is not None:
+            return self.origin
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            forward = self._forward_origins.get(node._sequence_nr())
+            if forward is None:
+                return user_line(), self.scope()
+            return forward[0], f"{forward[1]}/backward"
+        here = user_line(), self.scope()
+        self.last_line = here[0]
+        # autograd made the operation's grad_fn just before the operation came here
+        self._forward_origins[torch.autograd._get_sequence_nr() - 1] = here
+        return here
+
+    # --- tensors from outside ---
+
+    def shadow(self, tensor: torch.Tensor) -> Shadow:
+        """The Shadow that stands for a tensor; a real one is noted as captured."""
+        if isinstance(tensor, Shadow):
+            return tensor
+        found = self.tape.captures.get(id(tensor))
+        if found is not None:
+            return found.shadow
+        source, scope = self.where()
+        shadow = self.registered.get(id(tensor))
+        if shadow is None:
+            if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+                raise TraceError(
+                    f"a tensor of the closure at {source} is {tensor.layout} on {tensor.device}; "
+                    "make it an ordinary CPU tensor, so that it can become a constant"
+                )
+            shadow = shadow_like(tensor)
+            shadow.known = tensor.detach()
+            self._borrowed.add(shadow.known.untyped_storage()._cdata)
+        self.tape.captures[id(tensor)] = Capture(tensor, shadow, source, scope, self.on_capture(tensor))
+        return shadow
+
+    def literal(self, tensor: torch.Tensor) -> Shadow:
+        """The Shadow of a tensor that the function made from Python numbers."""
+        if isinstance(tensor, Shadow):
+            return tensor
+        shadow = shadow_like(tensor)
+        shadow.known = tensor.detach().clone()
+        self.tape.records.append(Record(LITERAL, (tensor.detach().clone(),), {}, shadow, *self.where()))
+        return shadow
+
+    def known(self, shadow: Shadow) -> torch.Tensor | None:
+        """The content of a Shadow, unless a write of something unknown reached its storage."""
+        content = shadow.known
+        if content is None or content.untyped_storage()._cdata in self._unknown:
+            return None
+        return content
+
+    # --- evaluation ---
+
+    def evaluate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: list[Shadow]) -> Any:
+        """The result, with Shadows for tensors; NotImplemented when torch cannot tell its shape."""
+        if func in RESIZING:
+            raise self.misuse(TraceError, f"{func.name()} changes a tensor's own shape", f"write {RESIZING[func]}")
+        operands = list(tensors((args, tuple(kwargs.values()))))
+        contents = {id(operand): self.known(operand) for operand in operands}
+        computable = torch.Tag.nondeterministic_seeded not in func.tags and None not in contents.values()
+        for target in written:
+            content = contents[id(target)]
+            if content is None:
+                continue
+            storage = content.untyped_storage()._cdata
+            if not computable or storage in self._borrowed:
+                computable = False
+                self._unknown.add(storage)
+
+        def compute() -> Any:
+            real_args = map_tensors(lambda operand: contents[id(operand)], args)
+            real_kwargs = {key: map_tensors(lambda item: contents[id(item)], value) for key, value in kwargs.items()}
+            result = func(*real_args, **real_kwargs)
+            if func in UNINITIALISED:
+                result.zero_()
+            return result
+
+        if needs_values(func, args):
+            if not computable:
+                what, hint = self._data_dependence(func, args)
+                raise self.misuse(DataDependentControlFlow, what, hint)
+            return map_tensors(self._known_shadow, compute())
+        if computable and not written and not func.is_view and sum(map(numel, operands)) <= KNOWN_ELEMENTS:
+            return map_tensors(self._known_shadow, compute())
+        shapes = self.shapes(func, args, kwargs)
+        if shapes is NotImplemented:
+            return NotImplemented
+        of_elem = {id(operand.elem): operand for operand in operands}
+        result = map_tensors(lambda elem: of_elem[id(elem)] if id(elem) in of_elem else Shadow(elem), shapes)
+        if computable and (written or func.is_view):
+            for shadow, content in zip(tensors(result), tensors(compute())):
+                if all(shadow is not target for target in written):
+                    shadow.known = content
+        return result
+
+    @staticmethod
+    def _known_shadow(content: torch.Tensor) -> Shadow:
+        shadow = shadow_like(content)
+        shadow.known = content if content.numel() <= KNOWN_ELEMENTS else None
+        return shadow
+
+    def shapes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The operator on meta tensors; NotImplemented when it has no meta function."""
+        fast = quick_shapes(func, args, kwargs)
+        if fast is not None:
+            return fast
+        meta_args = map_tensors(lambda operand: operand.elem, args)
+        meta_kwargs = {key: map_tensors(lambda operand: operand.elem, value) for key, value in kwargs.items()}
+        if takes_device(func):
+            meta_kwargs["device"] = META
+        meta_kwargs.pop("pin_memory", None)
+        meta_kwargs.pop("generator", None)
+        try:
+            return func(*meta_args, **meta_kwargs)
+        except NotImplementedError:
+            return NotImplemented
+
+    def take_apart(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The operator as smaller ones, recorded in its place. Raises UnsupportedOperator when there are none."""
+        decomposition = find_decomposition(func)
+        if decomposition is None:
+            source, scope = self.where()
+            raise UnsupportedOperator.listing([Misuse(func.name(), source, scope)], WHAT_TO_DO)
+        with self:
+            return decomposition(*args, **kwargs)
+
+    # --- errors ---
+
+    def misuse(self, error: type[TraceError], what: str, hint: str) -> TraceError:
+        source, scope = self.where()
+        return error(str(Misuse(what, source, scope, hint)))
+
+    def _data_dependence(self, func: Any, args: tuple[Any, ...]) -> tuple[str, str]:
+        if func is aten.index.Tensor:
+            return DATA_DEPENDENT[aten.masked_select.default]
+        if func in DATA_DEPENDENT:
+            return DATA_DEPENDENT[func]
+        return f"{func.name()} {DYNAMIC_SHAPE[0]}", DYNAMIC_SHAPE[1]
+
+
+def needs_values(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an operator's Python result, or the shape of its result, depends on the content of its operands."""
+    if func is aten.index.Tensor:
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    tags = func.tags
+    return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+
+
+def find_decomposition(func: Any) -> Callable[..., Any] | None:
+    """How torch writes an operator with smaller ones: its composite kernel, or an entry of its decomposition table."""
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        return func.decompose
+    from torch._decomp import decomposition_table
+
+    return decomposition_table.get(func)

@@ -1,0 +1,168 @@
+"""What a traced function writes into Python objects: found after the trace, and undone.
+
+Gradients, module attributes and optimizer state hold Shadows when the function has run. Where a registered tensor was
+replaced, the new one is the tensor's next content; everything is put back as it was before.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from mlsdk.errors import TraceWarning, UnregisteredTensor
+from mlsdk.pipeline.trace.shadow import Shadow
+
+
+def holds_shadow(value: Any) -> bool:
+    """Whether a value is a traced tensor, or a list, tuple or dict with one in it."""
+    if isinstance(value, Shadow):
+        return True
+    if isinstance(value, (list, tuple)):
+        return any(map(holds_shadow, value))
+    if isinstance(value, dict):
+        return any(map(holds_shadow, value.values()))
+    return False
+
+
+def copied(value: Any) -> Any:
+    """A container that the function may change in place, as it is now."""
+    if isinstance(value, list):
+        return list(value)
+    if type(value) is dict:
+        return dict(value)
+    return value
+
+
+@dataclass
+class Replacement:
+    """A registered tensor that the function replaced by another: `new` is None when it took it away."""
+
+    old: torch.Tensor
+    new: Shadow | None
+
+
+@dataclass
+class Snapshot:
+    """The Python state before the trace."""
+
+    registered: Mapping[int, str]
+    gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=dict)
+    modules: dict[int, tuple[torch.nn.Module, dict[str, Any], dict[str, dict[str, Any]]]] = field(default_factory=dict)
+    optimizers: dict[int, tuple[Any, dict[Any, Any], list[dict[str, Any]]]] = field(default_factory=dict)
+
+    # --- before ---
+
+    def watch_tensor(self, tensor: torch.Tensor) -> None:
+        """Remember the gradient of a leaf."""
+        if tensor.is_leaf and id(tensor) not in self.gradients:
+            self.gradients[id(tensor)] = (tensor, tensor.grad)
+
+    def watch_module(self, root: torch.nn.Module) -> None:
+        for module in root.modules():
+            if id(module) in self.modules:
+                continue
+            plain = {key: copied(value) for key, value in module.__dict__.items()}
+            owned = {key: dict(module.__dict__[key]) for key in ("_parameters", "_buffers")}
+            self.modules[id(module)] = (module, plain, owned)
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    self.watch_tensor(parameter)
+
+    def watch_optimizer(self, optimizer: Any) -> None:
+        if id(optimizer) in self.optimizers:
+            return
+        state = {parameter: dict(entries) for parameter, entries in optimizer.state.items()}
+        groups = [{key: copied(value) for key, value in group.items()} for group in optimizer.param_groups]
+        self.optimizers[id(optimizer)] = (optimizer, state, groups)
+
+    def is_gradient(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor was the gradient of a watched one."""
+        return any(gradient is tensor for _, gradient in self.gradients.values())
+
+    # --- after ---
+
+    def restore(self) -> tuple[list[Replacement], list[str]]:
+        """Put everything back. Returns the registered tensors that were replaced, and what else was written."""
+        replaced: list[Replacement] = []
+        lost: list[str] = []
+        self._restore_gradients(replaced)
+        self._restore_modules(replaced, lost)
+        self._restore_optimizers(replaced, lost)
+        return replaced, lost
+
+    def _note(self, old: Any, new: Any, what: str, replaced: list[Replacement], lost: list[str]) -> None:
+        if not holds_shadow(new):
+            return
+        if isinstance(old, torch.Tensor) and id(old) in self.registered and isinstance(new, Shadow):
+            replaced.append(Replacement(old, new))
+        else:
+            lost.append(what)
+
+    def _restore_gradients(self, replaced: list[Replacement]) -> None:
+        for tensor, before in self.gradients.values():
+            after = tensor.grad
+            if after is before:
+                continue
+            tensor.grad = None
+            tensor.grad = before
+            if before is not None and id(before) in self.registered:
+                replaced.append(Replacement(before, after if isinstance(after, Shadow) else None))
+
+    def _restore_modules(self, replaced: list[Replacement], lost: list[str]) -> None:
+        for module, plain, owned in self.modules.values():
+            kind = type(module).__name__
+            for store, before in owned.items():
+                now = module.__dict__[store]
+                for key in list(now):
+                    if now[key] is not before.get(key):
+                        self._note(before.get(key), now[key], f"{kind}.{key}", replaced, lost)
+                        if holds_shadow(now[key]):
+                            _put_back(now, key, before)
+            for key, value in list(module.__dict__.items()):
+                if key not in owned and holds_shadow(value):
+                    self._note(plain.get(key), value, f"{kind}.{key}", replaced, lost)
+                    _put_back(module.__dict__, key, plain)
+
+    def _restore_optimizers(self, replaced: list[Replacement], lost: list[str]) -> None:
+        for optimizer, state, groups in self.optimizers.values():
+            kind = type(optimizer).__name__
+            for parameter, entries in list(optimizer.state.items()):
+                before = state.get(parameter, {})
+                for key, value in entries.items():
+                    if value is not before.get(key):
+                        self._note(before.get(key), value, f"{kind} state {key}", replaced, lost)
+            optimizer.state.clear()
+            optimizer.state.update(state)
+            for group, before_group in zip(optimizer.param_groups, groups):
+                for key, value in list(group.items()):
+                    if value is not before_group.get(key) and holds_shadow(value):
+                        self._note(before_group.get(key), value, f"{kind} {key}", replaced, lost)
+                        _put_back(group, key, before_group)
+
+
+def _put_back(store: dict[str, Any], key: str, before: Mapping[str, Any]) -> None:
+    if key in before:
+        store[key] = before[key]
+    else:
+        del store[key]
+
+
+def report_lost(lost: list[str]) -> None:
+    """Raise for optimizer state that would be lost, warn about other attributes."""
+    states = [what for what in lost if " state " in what]
+    if states:
+        raise UnregisteredTensor(
+            f"{', '.join(dict.fromkeys(states))}: made or replaced inside the function, so it would be lost between "
+            "calls; name and register the optimizer's buffers first"
+        )
+    if lost:
+        warnings.warn(
+            f"the function assigns traced tensors to {', '.join(dict.fromkeys(lost))}; the assignment is not part of "
+            "the program: return the tensor, or register it as a buffer and write it in place",
+            TraceWarning,
+            stacklevel=4,
+        )
