@@ -53,7 +53,7 @@ class Value:
         return f"{self.name}: {type_text(self.dtype, self.shape)}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One operation. An empty input name is an absent optional input; an empty output name is one that nobody wants."""
 
@@ -70,6 +70,25 @@ class Node:
         object.__setattr__(self, "outputs", tuple(self.outputs))
         attrs = {key: _attribute(self.name, key, self.attrs[key]) for key in sorted(self.attrs)}
         object.__setattr__(self, "attrs", MappingProxyType(attrs))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Node):
+            return NotImplemented
+        return self is other or self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.op, self.inputs, self.outputs))
+
+    def _key(self) -> tuple[object, ...]:
+        attrs = tuple((key, attribute_key(value)) for key, value in self.attrs.items())
+        return (self.name, self.op, self.inputs, self.outputs, attrs, self.source, self.scope)
+
+
+def attribute_key(value: Attr) -> object:
+    """A hashable value that is equal for equal attributes; unlike the attributes themselves it tells 1 from 1.0."""
+    if isinstance(value, np.ndarray):
+        return (str(value.dtype), value.shape, value.tobytes())
+    return (type(value), value)
 
 
 def _attribute(node: str, key: str, value: object) -> Attr:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 
 import numpy as np
 
 from mlsdk.errors import GraphError, UnknownOperator
-from mlsdk.pipeline.ir.graph import Graph, Value, type_text
+from mlsdk.pipeline.ir.graph import Graph, Node, Value, type_text
 from mlsdk.pipeline.ir.onnx_io import read_parts
 from mlsdk.pipeline.ops import OPERATORS, Operand, infer
 from mlsdk.pipeline.ops.table import operand
 
 
-def check(graph: Graph) -> Graph:
+def check(graph: Graph, only: Sequence[Node] | None = None) -> Graph:
     """The graph, if each node obeys its operator's rule and gives the dtypes and shapes that the graph declares.
 
+    `only` restricts the check to these nodes of it.
     Raises UnknownOperator with all unknown operators at once, or GraphError for the first node that breaks its rule.
     """
     known_operators(graph)
-    for node in graph.nodes:
+    for node in graph.nodes if only is None else only:
         inferred = infer(node, [operand(graph, name) for name in node.inputs])
         if len(inferred) < len(node.outputs):
             count = f"{len(node.outputs)} outputs, its operator {len(inferred)}"
