@@ -201,10 +201,15 @@ def decode(header: bytes, payload: bytes, size: int | None) -> bytes:
 
 
 def sizes(path: Path) -> tuple[int, str]:
-    """Plain size and codec from the header alone, unverified: for listings."""
+    """Plain size and codec from the header alone, the content unverified. ValueError: there is no header."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        _magic, codec, _zeros, declared, _stored = _HEADER.unpack(os.read(descriptor, _HEADER.size))
+        header = os.read(descriptor, _HEADER.size)
     finally:
         os.close(descriptor)
+    if len(header) < _HEADER.size:
+        raise ValueError(f"the file is cut after {len(header)} bytes")
+    magic, codec, _zeros, declared, _stored = _HEADER.unpack(header)
+    if magic != _MAGIC:
+        raise ValueError("the header is not one of ours")
     return declared, codec.decode()

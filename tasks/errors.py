@@ -36,7 +36,7 @@ class Failure:
 
 def cause(error: BaseException) -> str:
     """One line for any error: ours speak for themselves, others begin with their class."""
-    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    text = "; ".join(line.strip().rstrip(";") for line in str(error).splitlines() if line.strip())
     if isinstance(error, MLSDKError):
         return text or type(error).__name__
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
