@@ -115,15 +115,16 @@ class Scheme:
 
     # ---- relations --------------------------------------------------------------------------------------------
 
-    def restrict(self, shape: Sequence[int]) -> Scheme:
-        """The scheme of an operand of `shape` that is broadcast against a tensor of this scheme (ONNX rules): axes of
-        size 1 where the tensor has more lose their digits and become copies; leading axes may be missing."""
+    def restrict(self, shape: Sequence[int], full: Sequence[int] | None = None) -> Scheme:
+        """The scheme of an operand of `shape` that is broadcast against a tensor of this scheme and of shape `full` (ONNX
+        rules): axes of size 1 where the tensor has more lose their digits and become copies; leading axes may be missing."""
+        full = self.extents if full is None else full
         skip = self.rank - len(shape)
         axes: list[tuple[Digit, ...]] = []
         copies = list(self.copies)
         lane = None
         for a, axis in enumerate(self.axes):
-            if a >= skip and (shape[a - skip] != 1 or self.extents[a] == 1):
+            if a >= skip and (shape[a - skip] != 1 or full[a] == 1):
                 axes.append(axis)
                 if a == self.lane:
                     lane = a - skip

@@ -42,7 +42,7 @@ def elementwise(planner: Planner, node: Node) -> None:
     shape = planner.shape(out)
     inputs = [name for name in node.inputs if name]
     scheme = _common_scheme(planner, inputs, shape)
-    operands = [planner.want(name, scheme.restrict(planner.shape(name)), reason=f"operand of {node.op}") for name in inputs]
+    operands = [planner.want(name, scheme.restrict(planner.shape(name), shape), reason=f"operand of {node.op}") for name in inputs]
     pads = {planner.values[name].pad for name in operands}
     pad = ZERO if node.op in KEEPS_ZERO and pads == {ZERO} else ANY
     planner.put(node, "elementwise", operands, [scheme], pad=pad)
@@ -79,16 +79,21 @@ def reduction(planner: Planner, node: Node) -> None:
         planner.put(node, "elementwise", [_anywhere(planner, source)], [planner.scheme_of(source)], kernel="Identity")  # type: ignore[list-item]
         return
     scheme = planner.scheme_of(source)
-    if scheme is None or not reducible(scheme, axes, planner.device_dtype(source)):
+    if scheme is None or _thin(scheme, shape) or not reducible(scheme, axes, planner.device_dtype(source)):
         scheme = _for_reduction(shape, axes)
         if not reducible(scheme, axes, planner.device_dtype(source)):
             scheme = _for_reduction(shape, axes, lanes_too=False)
     operand = planner.want(source, scheme, reason=f"{node.op} along {axes}")
-    reduced = scheme.restrict([1 if a in axes else n for a, n in enumerate(shape)])
+    reduced = scheme.restrict([1 if a in axes else n for a, n in enumerate(shape)], shape)
     if len(planner.shape(out)) != len(shape):
         for axis in reversed(axes):
             reduced = reduced.drop(axis)
     planner.put(replace(node, attrs={**node.attrs, "reduced": axes}), "reduce", [operand], [reduced])
+
+
+def _thin(scheme: Scheme, shape: tuple[int, ...]) -> bool:
+    """Whether the lanes hold an axis of size 1, as a product may leave it."""
+    return scheme.lane is not None and shape[scheme.lane] == 1
 
 
 def reducible(scheme: Scheme, axes: tuple[int, ...], dtype: str) -> bool:
@@ -128,7 +133,7 @@ def softmax(planner: Planner, node: Node) -> None:
     axis = int(attributes(node)["axis"]) % len(shape) if shape else 0
     axes = (axis,) if shape else ()
     scheme = planner.scheme_of(source)
-    if scheme is None or not inside_mab(scheme, axes):
+    if scheme is None or _thin(scheme, shape) or not inside_mab(scheme, axes):
         lane = axis if shape and shape[axis] > 1 else choose_lane(shape)
         scheme = _rows_only(shape, lane, axes)
     operand = planner.want(source, scheme, reason=f"{node.op} along {axis}")
@@ -142,11 +147,11 @@ def argument(planner: Planner, node: Node) -> None:
     axis = int(attributes(node)["axis"]) % len(shape) if shape else 0
     axes = (axis,) if shape else ()
     scheme = planner.scheme_of(source)
-    if scheme is None or not inside_mab(scheme, axes):
+    if scheme is None or _thin(scheme, shape) or not inside_mab(scheme, axes):
         lane = axis if shape and shape[axis] > 1 else choose_lane(shape)
         scheme = _rows_only(shape, lane, axes)
     operand = planner.want(source, scheme, reason=f"{node.op} along {axis}")
-    reduced = scheme.restrict([1 if a in axes else n for a, n in enumerate(shape)])
+    reduced = scheme.restrict([1 if a in axes else n for a, n in enumerate(shape)], shape)
     if len(planner.shape(out)) != len(shape):
         reduced = reduced.drop(axis)
     planner.put(replace(node, attrs={**node.attrs, "reduced": axes}), "argument", [operand], [reduced])
@@ -214,15 +219,28 @@ MOVED: dict[str, Callable[[Node], int]] = {
 
 
 def cast(planner: Planner, node: Node) -> None:
-    source, out = node.inputs[0], node.outputs[0]
-    a, b = planner.value(source).dtype, planner.value(out).dtype
-    source = _anywhere(planner, source)
+    source, out = _anywhere(planner, node.inputs[0]), node.outputs[0]
+    have, want = planner.device_dtype(source), planner.device_dtype(out)
+    if {have, want} == {"half", "double"}:  # by way of single
+        middle = planner.temporary(out, planner.shape(out), "float32")
+        first = replace(node, name=planner.fresh(f"{node.name}.single"), outputs=(middle,))
+        _cast(planner, first, source, "single", "")
+        source, have = middle, "single"
+    narrow = planner.value(out).dtype if planner.value(out).dtype in ("bool", "uint8") else ""
+    if narrow == planner.value(source).dtype:
+        narrow = ""
+    _cast(planner, node, source, want, narrow)
+
+
+def _cast(planner: Planner, node: Node, source: str, dtype: str, narrow: str) -> None:
     scheme = planner.scheme_of(source)
     if scheme is None:
-        scheme = planner.default(out)
-        source = planner.want(source, scheme)
-    kernel = f"Cast:{a}:{b}"
-    planner.put(node, "elementwise", [source], [scheme], kernel=kernel, pad=planner.values[source].pad)
+        scheme = planner.default(source)
+        source = planner.want(source, scheme, reason="operand of Cast")
+    have = planner.device_dtype(source)
+    kernel = f"Cast:{have}:{dtype}" + (f":{narrow}" if narrow else "")
+    pad = planner.values[source].pad
+    planner.put(node, "elementwise", [source], [scheme], dtypes=[dtype], kernel=kernel, pad=pad)
 
 
 # ---- products -----------------------------------------------------------------------------------------------------
@@ -281,7 +299,7 @@ def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, tra
 
     scheme_a = _rows_scheme(planner, a, shape_a, trans_a, batch, rank) or _new_rows(wide_a, batch, shape_c)
     scheme_c = _with_lane(scheme_a, n, shape_c, wide_a)
-    own_a = scheme_a.restrict(shape_a) if len(shape_a) < rank or wide_a != scheme_shape(scheme_a, shape_c, k) else scheme_a
+    own_a = scheme_a.restrict(shape_a, (*shape_c[:-1], k))
     a_placed = planner.want(a, own_a.permute((1, 0)) if trans_a else own_a, reason=f"rows of {node.op}")
 
     dtype_a = planner.device_dtype(a_placed)
@@ -301,7 +319,7 @@ def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, tra
     fused = bias is not None and _fusable(planner, bias, n, dtype_c)
     if fused:
         wanted = "double" if dtype_c == "double" else "single"
-        inputs.append(planner.want(bias, scheme_c.restrict(planner.shape(bias)), wanted, reason=f"bias of {node.op}"))  # type: ignore[arg-type]
+        inputs.append(planner.want(bias, scheme_c.restrict(planner.shape(bias), shape_c), wanted, reason=f"bias of {node.op}"))  # type: ignore[arg-type]
     pad = ZERO if all(planner.values[name].pad == ZERO for name in inputs[1:]) else ANY
     if bias is None or fused:
         planner.put(node, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
@@ -310,10 +328,6 @@ def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, tra
     part = replace(node, name=planner.fresh(f"{node.name}.product"), outputs=(middle,), inputs=(a, b))
     planner.put(part, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
     elementwise(planner, Node(planner.fresh(f"{node.name}.bias"), "Add", (middle, bias), (out,), {}, node.source, node.scope))
-
-
-def scheme_shape(scheme: Scheme, shape_c: tuple[int, ...], k: int) -> tuple[int, ...]:
-    return (*shape_c[:-1], k)
 
 
 def _fusable(planner: Planner, bias: str, n: int, dtype_c: str) -> bool:
@@ -336,9 +350,7 @@ def _rows_scheme(planner: Planner, a: str, shape: tuple[int, ...], trans: bool, 
         return None
     scheme = found.permute((1, 0)) if trans else found
     last = len(shape) - 1
-    if shape[last] > 1 and scheme.lane != last:
-        return None
-    if shape[last] == 1 and scheme.lane is not None:
+    if scheme.lane != last:
         return None
     if not inside_mab(scheme, (last,)):
         return None
@@ -360,9 +372,8 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
     """A's scheme where it lies nowhere yet: batches over L2B and LM, rows over the rest, k inside each MAB."""
     full = (*shape_c[:-1], shape[-1])
     last = len(full) - 1
-    lane = last if full[last] > 1 else None
     if not batch:
-        return local_rows(full, lane)
+        return local_rows(full, last)
     axes: list[tuple[Digit, ...]] = [() for _ in full]
     free, rank = EXTENT[L2B], 2 * len(full) + 2
     step = 1
@@ -392,7 +403,7 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
         axes[last - 1] = (*axes[last - 1], Digit(align, LOCAL, 1))
     blocks = -(-full[last] // BLOCK)
     axes[last] = (Digit(blocks, LOCAL, 0),) if blocks > 1 else ()
-    return Scheme(tuple(axes), lane)
+    return Scheme(tuple(axes), last)
 
 
 def _with_lane(scheme: Scheme, n: int, shape_c: tuple[int, ...], wide_a: tuple[int, ...]) -> Scheme:
@@ -403,9 +414,8 @@ def _with_lane(scheme: Scheme, n: int, shape_c: tuple[int, ...], wide_a: tuple[i
     blocks = -(-n // BLOCK)
     axes = list(scheme.axes)
     axes[last] = (Digit(blocks, LOCAL, low),) if blocks > 1 else ()
-    lane = last if n > 1 else None
     lifted = tuple(tuple(replace(d, stride=d.stride + 1 - min(low, 0)) if d.level == LOCAL else d for d in axis) for axis in axes)
-    return Scheme(lifted, lane, scheme.copies)
+    return Scheme(lifted, last, scheme.copies)
 
 
 def _batch_subs(scheme: Scheme, axis: int, batch: list[int]) -> tuple[Sub, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.placed import PlacedNode, PlacedValue
+from mlsdk.pipeline.ops.emitters.argument import emit_argument
 from mlsdk.pipeline.ops.emitters.asm import Asm
 from mlsdk.pipeline.ops.emitters.copy import emit_copy
 from mlsdk.pipeline.ops.emitters.elementwise import emit_elementwise
@@ -18,6 +19,7 @@ from mlsdk.pipeline.ops.emitters.fragment import Call, Fragment
 from mlsdk.pipeline.ops.emitters.gemm import emit_gemm
 from mlsdk.pipeline.ops.emitters.rearrange import emit_rearrange
 from mlsdk.pipeline.ops.emitters.reduce import emit_reduce
+from mlsdk.pipeline.ops.emitters.softmax import emit_softmax
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 
 Emitter = Callable[[Call], Asm | tuple[Asm, dict[str, np.ndarray]]]
@@ -26,6 +28,8 @@ EMITTERS: dict[str, Emitter] = {
     "elementwise": emit_elementwise,
     "gemm": emit_gemm,
     "reduce": emit_reduce,
+    "softmax": emit_softmax,
+    "argument": emit_argument,
     "move": emit_rearrange,
     "copy": emit_copy,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fragment import Call
-from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel
+from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, kernels_of
 from mlsdk.pipeline.ops.emitters.stream import Feed, lc_needed, stream
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, room
 
@@ -19,6 +20,7 @@ SPACE = {"m": m.LM0, "n": m.LM1, "r": m.GRF0, "s": m.GRF1}
 SCRATCH = 448  # first word of the temporaries in GRF0 and GRF1
 CONSTANTS = 384  # first word of the constants in GRF1
 LM_CONSTANTS = 4032  # first word of the constants in LM0
+_TEMPORARY = re.compile(r"\{([rs])(\d+)\}")
 TILE_LIMIT = 128  # LM addresses of a tile: two operands and a result must fit GRF
 L2BM_BUDGET = 32768
 
@@ -52,7 +54,7 @@ class Access:
         assert tensor.scheme is not None
         self.lane = tensor.scheme.lane is not None
         self.unit_words = 2 * tensor.scheme.unit_lw(tensor.dtype)
-        self.width = 2 if tensor.dtype == compute or compute == "int" else 1
+        self.width = 1 if tensor.dtype == "half" or (compute == "double" and tensor.dtype != "double") else 2
 
     def words(self, unit: np.ndarray, part: np.ndarray) -> np.ndarray:
         step = self.width if self.lane or (self.dtype == "half" and self.parts > 1) else 0
@@ -71,9 +73,10 @@ def emit_elementwise(call: Call) -> Asm:
     out = call.outputs[0]
     inputs = [t for t in call.inputs if t is not None]
     compute = compute_dtype([t.dtype for t in (*inputs, out)])
-    kernel = KERNELS.get((call.kernel or call.node.op, compute))
+    name = call.kernel or call.node.op
+    kernel = KERNELS.get((name, compute))
     if kernel is None:
-        raise EmitError(f"{call.node.name}: {call.node.op} has no kernel in {compute}")
+        raise EmitError(f"{call.node.name}: {name} has no kernel in {compute}; it has in {', '.join(kernels_of(name)) or 'none'}")
     return emit_kernel(call, kernel, inputs, out, compute)
 
 
@@ -120,11 +123,20 @@ def emit_kernel(call: Call, kernel: Kernel, inputs: Sequence[Tensor], out: Tenso
 
 
 def load_constants(asm: Asm, kernel: Kernel) -> dict[str, str]:
-    """Put the kernel's constants into GRF1 and give the operand of each."""
+    """Put the kernel's constants into GRF1 and LM0 and give the operand of each by its placeholder."""
     places = {}
-    for index, (name, word) in enumerate(kernel.constants.items()):
-        asm.pe(f'imm ui"{word}" $ls{CONSTANTS + 2 * index}')
-        places[name] = f"$ls{CONSTANTS + 2 * index}"
+    for index, (name, value) in enumerate(kernel.constants.items()):
+        word = CONSTANTS + 2 * index
+        high, low = value >> 32, value & 0xFFFFFFFF
+        if high == low:
+            asm.pe(f'imm ui"{high}" $ls{word}')
+        else:
+            asm.pe(f'imm ui"{high}" $s{word}')
+            asm.pe(f'imm ui"{low}" $s{word + 1}')
+        places["c:" + name] = f"$ls{word}"
+        if any("{k:" + name + "}" in line for line in kernel.lines):
+            asm.pe(f"lpassa $ls{word} $lm{LM_CONSTANTS + 2 * index}")
+            places["k:" + name] = f"$lm{LM_CONSTANTS + 2 * index}"
     return places
 
 
@@ -134,6 +146,12 @@ def apply(asm: Asm, kernel: Kernel, operands, result, constants: dict[str, str])
     narrow_out = access.width == 1
     out = vec(space, words, access.width)
     names = {}
+    if kernel.raw:
+        for i, (sp, ws, a) in enumerate(operands):
+            names[str(i)] = vec(sp, ws, a.width)
+        for line in kernel.lines:
+            asm.pe(_fill(line, names, out, "r" if access.dtype == "half" else "", constants))
+        return
     if kernel.alu:
         narrow = [i for i, (_, _, a) in enumerate(operands) if a.width == 1]
         for i, (sp, ws, a) in enumerate(operands):
@@ -161,7 +179,8 @@ def _fill(line: str, names: dict[str, str], out: str, r: str, constants: dict[st
     for key, value in names.items():
         line = line.replace("{" + key + "}", value)
     for key, value in constants.items():
-        line = line.replace("{c:" + key + "}", value)
+        line = line.replace("{" + key + "}", value)
+    line = _TEMPORARY.sub(lambda t: f"$l{t[1]}{SCRATCH + int(t[2])}v", line)
     return line.replace("{out}", out).replace("{r}", r)
 
 

@@ -56,7 +56,10 @@ class Words:
             part = sum(layout.digits(axis, level)[:size] * n for level, n in unit.items())
             place = np.add.outer(place, part)
         flat = np.arange(int(np.prod(image.shape))).reshape(image.shape)
-        for term in image.copy_terms():
+        copies = list(image.copy_terms())
+        if not image.l2b_spread:
+            copies.append(Sub(4, L2B, 2))  # each group uploads from its own L2B
+        for term in copies:
             place = np.add.outer(place, np.arange(term.n) * term.stride * unit[term.level])
             flat = flat[..., None]
         element = np.full(64 * 64 * span * per, -1, np.int64)

@@ -2,84 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.fold import MAX, MIN, SUM, Form, fold, fold_lanes
 from mlsdk.pipeline.ops.emitters.fragment import Call
-from mlsdk.pipeline.ops.emitters.rows import FULL, NOTHING, Masks, Rows, download_units, load_masks, units_room
-from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, bulk_upload
+from mlsdk.pipeline.ops.emitters.rows import Rows, download_units, load_masks, units_room
+from mlsdk.pipeline.ops.emitters.transfer import Range, bulk_upload
 
 LC, LB = 0, 0
 LM_BUDGET = 1900  # LW of LM0 for a tile's data
 ROWS_LIMIT = 96  # results of a tile, a long word of GRF0 each
 SCRATCH, CONST = 448, 500  # words of GRF0 and GRF1
-
-
-@dataclass(frozen=True)
-class Combine:
-    """How two partial results become one, by compute dtype: (mnemonic, on the MAU, bits of the neutral element)."""
-
-    single: tuple[str, bool, int]
-    double: tuple[str, bool, int]
-    int: tuple[str, bool, int] | None = None
-    network: dict[str, str] | None = None  # reduction of L1BM, L2BM and MV
-
-
-SUM = Combine(("fvadd", True, 0), ("dvadd", True, 0), ("iadd", False, 0), {"single": "ffadd", "double": "dfadd", "int": "iiadd"})
-MAX = Combine(
-    ("fmax", False, 0xFF800000), ("dmax", False, 0xFFF00000), ("imax", False, 0x80000000), {"single": "fmax", "double": "dmax"}
-)
-MIN = Combine(
-    ("fmin", False, 0x7F800000), ("dmin", False, 0x7FF00000), ("imin", False, 0x7FFFFFFF), {"single": "fmin", "double": "dmin"}
-)
-COMBINE = {"ReduceSum": SUM, "ReduceMean": SUM, "ReduceMax": MAX, "ReduceMin": MIN}
-
-
-@dataclass(frozen=True)
-class Form:
-    """How values of a dtype are computed with."""
-
-    compute: str  # single, double or int
-    width: int  # words of an access in memory
-    items: int  # accesses per unit
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> Form:
-        assert tensor.scheme is not None
-        lane = tensor.scheme.lane is not None
-        if tensor.dtype == "double":
-            return cls("double", 2, 4 if lane else 1)
-        if tensor.dtype == "half":
-            return cls("single", 1, 2 if lane else 1)
-        return cls("int" if tensor.dtype == "int" else "single", 2, 2 if lane else 1)
-
-    def operand(self, space: str, words: Sequence[int]) -> str:
-        return vec(space, words, self.width, "e" if self.width == 1 else "")
+RULES = {"ReduceSum": SUM, "ReduceMean": SUM, "ReduceMax": MAX, "ReduceMin": MIN}
 
 
 def emit_reduce(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
-    x, out = call.inputs[0], call.outputs[0]
-    assert x is not None
-    axes = tuple(call.node.attrs["reduced"])  # type: ignore[arg-type]
-    return Reduction(call.node.name, call.node.op, x, out, axes, COMBINE[call.node.op]).run()
+    return Reduction(call).run()
 
 
 class Reduction:
-    def __init__(self, name: str, op: str, x: Tensor, out: Tensor, axes: tuple[int, ...], combine: Combine):
-        self.name, self.op, self.x, self.out, self.combine = name, op, x, out, combine
-        self.rows, self.form = Rows(x, axes), Form.of(x)
-        rule = getattr(combine, self.form.compute)
-        if rule is None:
-            raise EmitError(f"{name}: {op} is not available for {x.dtype}")
-        self.mnemonic, self.mau, self.neutral = rule
+    def __init__(self, call: Call):
+        x = call.inputs[0]
+        assert x is not None
+        self.name, self.op, self.x, self.out = call.node.name, call.node.op, x, call.outputs[0]
+        self.rows, self.form = Rows(x, tuple(call.node.attrs["reduced"])), Form.of(x)  # type: ignore[arg-type]
+        self.rule = RULES[self.op][self.form.compute]
         self.asm, self.constants = Asm(), {}
-        self.count = int(np.prod([x.shape[a] for a in axes]))
+        self.count = int(np.prod([x.shape[a] for a in self.rows.axes]))
 
     def run(self) -> tuple[Asm, dict[str, np.ndarray]]:
         asm, rows = self.asm, self.rows
@@ -93,21 +46,19 @@ class Reduction:
             self.masks, data = load_masks(asm, patterns, items, "const0", 0, LC, LB)
             self.constants["const0"] = data
         self._constants()
-        results = rows.reduced.units * (1 if rows.over_lanes else items)
         per_row = 1 if rows.over_lanes else items
         size = self._tile_rows(per_row)
         for first in range(0, rows.reduced.units, size):
             self._tile(first, min(first + size, rows.reduced.units), per_row)
-        assert results
         return asm, self.constants
 
     def _constants(self) -> None:
         asm = self.asm
         asm.pe(f'imm ui"32" $ls{CONST}')
         if self.form.compute == "double":
-            asm.pe(f'immu ui"{self.neutral}" $ls{CONST + 2}')
+            asm.pe(f'immu ui"{self.rule.neutral}" $ls{CONST + 2}')
         else:
-            asm.pe(f'imm ui"{self.neutral}" $ls{CONST + 2}')
+            asm.pe(f'imm ui"{self.rule.neutral}" $ls{CONST + 2}')
         if self.op == "ReduceMean":
             share = np.float64(1.0) / self.count
             if self.form.compute == "double":
@@ -150,7 +101,8 @@ class Reduction:
         results = len(members) * per_row
         if self.rows.over_lanes:
             for at in range(0, results, 4):
-                self._lanes([2 * (at + i) for i in range(min(4, results - at))])
+                acc = vec(m.GRF0, [2 * (at + i) for i in range(min(4, results - at))], 2)
+                fold_lanes(self.asm, self.rule, self.form.compute, acc, f"$ls{CONST}", SCRATCH)
         self._levels(results)
         self._finish(results)
         lw = self.out.scheme.unit_lw(self.out.dtype)  # type: ignore[union-attr]
@@ -172,75 +124,16 @@ class Reduction:
                 lists += [[source(unit, item) for unit in row] for item in range(items)]
         for at in range(0, len(lists), 4):
             group = lists[at : at + 4]
-            self._chain(group, vec(m.GRF0, [2 * (at + i) for i in range(len(group))], 2), goes_on)
-
-    def _chain(self, lists: list[list[tuple[int, int, int]]], acc: str, goes_on: bool) -> None:
-        """acc = acc (if it goes on) combined with all members; those that are data in all four cycles first."""
-        asm, form = self.asm, self.form
-        plain, masked = [], []
-        for column in zip(*lists):
-            (plain if all(p == FULL for _, p, _ in column) else masked).append(column)
-        narrow = form.width == 1
-        for index, column in enumerate(plain):
-            x = form.operand(m.LM0, [w for w, _, _ in column])
-            begins, ends = index == 0 and not goes_on, index == len(plain) - 1
-            target = acc if ends else "$nowrite"
-            if begins:
-                asm.pe(f"{self._load} {x} {target}")
-                if narrow and not self.mau and not ends:
-                    asm.pe("ipassa $mauf $nowrite")
-                continue
-            running = acc if index == 0 else ("$mauf" if self.mau else "$aluf")
-            if narrow and not self.mau:
-                asm.pe(f"fvpassa {x} $nowrite")
-                x = "$mauf"
-            asm.pe(f"{self.mnemonic} {running} {x} {target}")
-        if not plain and not goes_on:
-            asm.pe(f"lpassa $ls{CONST + 2} {acc}")
-        for column in masked:
-            item = column[0][2]
-            if len({i for _, _, i in column}) > 1:
-                raise EmitError(f"{self.name}: lanes of different items meet")
-            assert self.masks is not None
-            asm.pe(f"ipassa {self.masks.operand([p for _, p, _ in column], item, self.patterns)} $omr1")
-            x = form.operand(m.LM0, [w for w, _, _ in column])
-            if narrow and not self.mau:
-                asm.pe(f"fvpassa {x} $nowrite")
-                x = "$mauf"
-            asm.pe(f"{self.mnemonic} {acc} {x} {acc}/$imr1")
-
-    @property
-    def _load(self) -> str:
-        if self.form.compute == "double":
-            return "dvpassa" if self.mau else "lpassa"
-        if self.form.width == 1 or self.mau:
-            return "fvpassa"
-        return "ipassa"
-
-    def _lanes(self, words: list[int]) -> None:
-        """Combine the lanes of up to four results; every lane ends with the same bits."""
-        asm, op = self.asm, self.mnemonic
-        acc = vec(m.GRF0, words, 2)
-        last = "$mauf" if self.mau else "$aluf"
-        if self.form.compute != "double":
-            asm.pe(f"lbsl {acc} $ls{CONST} $nowrite")
-            asm.pe(f"{op} {acc} $aluf $lr{SCRATCH}v")
-        else:
-            asm.pe(f"lpassa {acc} $lr{SCRATCH}v")
-            last = "$aluf"
-        asm.pe(f"msr {last} $nowrite")
-        asm.pe("msr $aluf $nowrite")
-        asm.pe(f"{op} $lr{SCRATCH}v $aluf $lr{SCRATCH + 8}v")
-        asm.pe(f"msr {'$mauf' if self.mau else '$aluf'} $nowrite")
-        asm.pe(f"{op} $lr{SCRATCH + 8}v $aluf {acc}")
+            acc = vec(m.GRF0, [2 * (at + i) for i in range(len(group))], 2)
+            fold(self.asm, self.rule, self.form, m.LM0, group, acc, f"$ls{CONST + 2}", self.masks, self.patterns, goes_on)
 
     def _levels(self, results: int) -> None:
         """Combine over the spatial levels of the reduced axes; all units of a level end with the same bits."""
         levels = self.rows.levels()
         if not levels:
             return
-        network = (self.combine.network or {}).get(self.form.compute)
-        if network is None:
+        network = self.rule.network
+        if not network:
             raise EmitError(f"{self.name}: {self.op} of {self.x.dtype} cannot leave a MAB; choose another layout")
         asm = self.asm
         if MAB in levels and not levels & {L1B, L2B}:
@@ -254,14 +147,14 @@ class Reduction:
         for i in range(steps):
             acc = vec(m.GRF0, [2 * (4 * i + j) for j in range(min(4, results - 4 * i))], 2)
             asm.pe(f"l1bmr{network} {acc} $lb{LB + per * i}" if MAB in levels else f"l1bmd {acc} $lb{LB + per * i}")
-        lines = -(-steps * per // 64)
+        lines = -(-steps * per // (64 if L1B in levels else 32))
         for i in range(lines):
             if L1B in levels:
                 asm.pe(f"l2bmr{network} $lb{LB + 64 * i} $lc{LC + 64 * i}")
             elif L2B in levels:
                 asm.pe(f"l2bmd $lb{LB + 32 * i} $lc{LC + 256 * i}")
         if L2B in levels:
-            size = 64 * lines * (1 if L1B in levels else 4)
+            size = lines * (64 if L1B in levels else 256)
             lc, pdm = m.Operand(m.L2BM, LC, m.LW), m.Operand(m.PDM, 0, m.LW, group=0)
             asm.wait(asm.move(f"mvr{network}", lc, pdm, size))
             asm.wait(asm.move("mvb", pdm, lc, size))
@@ -300,6 +193,3 @@ class Reduction:
             else:
                 asm.pe(f"fvpassar {acc} {vec(m.GRF0, [2 * (at + i) for i in range(count)], 1)}")
                 asm.pe(f"ipassa $mauf {vec(m.GRF0, [2 * (at + i) + 1 for i in range(count)], 1)}")
-
-
-assert NOTHING != FULL and Masks

@@ -38,7 +38,7 @@ class Rows:
 
     @cached_property
     def reduced(self) -> Scheme:
-        return self.scheme.restrict([1 if a in self.axes else n for a, n in enumerate(self.tensor.shape)])
+        return self.scheme.restrict([1 if a in self.axes else n for a, n in enumerate(self.tensor.shape)], self.tensor.shape)
 
     @property
     def over_lanes(self) -> bool:
@@ -77,7 +77,7 @@ class Rows:
         place = {L2B: pe >> 9, L1B: pe >> 6 & 7, MAB: pe >> 2 & 15, PE: pe & 3}
         found: dict[bytes, int] = {}
         patterns: list[np.ndarray] = []
-        offsets = np.stack([_local_index(self.scheme, a) for a in padded], axis=1)
+        offsets = np.stack([local_index(self.scheme, a) for a in padded], axis=1)
         spatial = [_spatial_index(self.scheme, a, place) for a in padded]
         number = np.full(units, FULL)
         combos, inverse = np.unique(offsets, axis=0, return_inverse=True)
@@ -95,7 +95,7 @@ class Rows:
         return number, np.array(patterns).reshape(-1, PES, 4)
 
 
-def _local_index(scheme: Scheme, axis: int) -> np.ndarray:
+def local_index(scheme: Scheme, axis: int) -> np.ndarray:
     """What each unit's address adds to the index on an axis."""
     strides, unit = scheme.unit_strides(), np.arange(scheme.units)
     total = np.zeros(scheme.units, np.int64)
