@@ -157,7 +157,7 @@ def _value(bits: int, precision: str) -> float:
 
 
 def _block_value(bits: int, precision: str) -> float:
-    """A block-float element by itself: no hidden bit."""
+    """A block-float element by itself: no hidden bit, the first mantissa bit is worth 2^(exponent - bias)."""
     from ..numerics.formats import FORMATS
 
     fmt = FORMATS[precision]
@@ -167,5 +167,5 @@ def _block_value(bits: int, precision: str) -> float:
     if e == fmt.ones:
         x = float("inf")
     else:
-        x = f / (1 << fmt.mantissa_bits) * 2.0 ** (e - fmt.bias) if e else 0.0
+        x = f / (1 << (fmt.mantissa_bits - 1)) * 2.0 ** (e - fmt.bias) if e else 0.0
     return -x if sign else x

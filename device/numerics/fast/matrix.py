@@ -1,7 +1,7 @@
 """Matrix operations of the MAU: decoded matrix registers, and exact products of block floats.
 
-A matrix register side is decoded once after it was written. Block floats have no hidden bit: the value of an element is
-0.mantissa * 2^(exponent - bias). All elements of a row (and of a vector x) share one exponent, so the sum over j is an integer of few
+A matrix register side is decoded once after it was written. Block floats have no hidden bit: the conversion shifts 1.m right
+by one, so the first mantissa bit is worth 2^(exponent - bias) and the last one 2^(exponent - bias - 8) in a half. All elements of a row (and of a vector x) share one exponent, so the sum over j is an integer of few
 bits times a power of two: 22 bits for half (computed as integers), 48 for g and f (in double, exact).
 
 Decoded arrays are flat and ordered [L1B][row i][column j][MAB], so that the innermost loop runs over the 16 MABs of an L1B with
@@ -75,11 +75,11 @@ def _spread(row, out, first, step):
 
 @kernel
 def _block_scales(row, out, first, step):
-    """out[l * step + first + m] = 2^(exponent - bias - 9) of the block of each MAB."""
+    """out[l * step + first + m] = 2^(exponent - bias - 8) of the block of each MAB."""
     for l in range(L1BS):
         for m in range(MABS):
             e = uint32(uint32(row[64 * l + 4 * m] >> uint32(25)) & uint32(63))
-            out[l * step + first + m] = single_of(uint32(uint32(e + uint32(127 - 31 - 9)) << uint32(23)))
+            out[l * step + first + m] = single_of(uint32(uint32(e + uint32(127 - 31 - 8)) << uint32(23)))
 
 
 @kernel
@@ -109,7 +109,7 @@ def _half_double(h, common):
         v = 2.0**128
     else:
         e = common - 6 if e == 0 else e
-        v = m * double_of(uint64(e + 1023 - 31 - 9) << uint64(52)) if m != 0.0 else 0.0
+        v = m * double_of(uint64(e + 1023 - 31 - 8) << uint64(52)) if m != 0.0 else 0.0
     return -v if uint32(h & uint32(0x8000)) else v
 
 
@@ -302,8 +302,8 @@ def half_exact(wide, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short):
 def _block_element(u, keep):
     """(value, weight of the last bit, low 5 bits) of a single block-float element; infinity is 2^128."""
     e = uint32(uint32(u >> uint32(23)) & uint32(255))
-    m = float64(int32(u & keep)) if e != uint32(255) else 8388608.0
-    exponent = uint32(uint32(e + uint32(1023 - 127 - 23)) << uint32(20))
+    m = float64(int32(u & keep)) if e != uint32(255) else 4194304.0
+    exponent = uint32(uint32(e + uint32(1023 - 127 - 22)) << uint32(20))
     scale = double_of(uint64(uint32(exponent | uint32(u & uint32(0x80000000)))) << uint64(32))
     scale = 0.0 if e == uint32(0) else scale
     low = float64(int32(u & uint32(31))) if e != uint32(255) else 0.0
