@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ class Store:
         self.objects = Objects(self.root)
         self.index = Index(self.root, self.read_only, self._fill_empty_index, timeout)
         self._lease = Lease(self.root)
+        weakref.finalize(self, self._lease.close)  # a store that nobody closes must not hold its results for ever
         self._verified: dict[str, Stat] = {}
         self._fresh_verified: dict[str, Stat] = {}
         self._used: set[str] = set()

@@ -71,6 +71,8 @@ def workflow(
             raise
         kind = BuildFailedInStore if isinstance(error, StoreError) else BuildFailed
         raise kind(failure) from error
+    finally:
+        session.store.close()
     done = _named([session.done[one.task_id] for one in tasks])
     return Completed(
         task.label,

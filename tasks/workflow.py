@@ -62,6 +62,7 @@ Nothing is asked of torch to know whether something is there: import it inside t
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -211,7 +212,12 @@ def pack(named: Mapping[str, np.ndarray]) -> bytes:
     import numpy as np
 
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **{name: np.ascontiguousarray(named[name]) for name in sorted(named)})
+    # Not numpy.savez: it takes the names as keywords, so `file` could not be one.
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in sorted(named):
+            member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980, always
+            with archive.open(member, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(named[name], order="C"), allow_pickle=False)
     return buffer.getvalue()
 
 

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mlsdk.cli import exit_codes
+from mlsdk.store import query
+
+PHASES = {"Data", "Emit", "LayoutPlan", "Load", "OptimizeOnnx", "Run", "Schedule", "Simulate", "Trace", "Train"}
+
+
+def test_build_says_what_was_built(mlsdk):
+    first = mlsdk("build", "example_workflow")
+    assert first.code == 0
+    assert first.out.startswith("example_workflow: built Data, Train, Trace") or "built" in first.out
+    assert first.err == ""
+    second = mlsdk("build", "example_workflow")
+    assert second.out == "example_workflow: nothing to build, all 10 results came from the store\n"
+
+
+def test_build_as_json(mlsdk):
+    answer = mlsdk("build", "example_workflow", "--json").json
+    assert set(answer["phases"]) == PHASES
+    assert answer["workflow"] == "example_workflow"
+    assert set(answer["seconds"]) == PHASES
+    again = mlsdk("build", "example_workflow", "--json").json
+    assert (set(again["phases"].values()), again["seconds"]) == ({"cached"}, {})
+
+
+def test_run_prints_one_json_object(mlsdk):
+    answer = mlsdk("run", "example_workflow", "--json", "--param", "batch=6")
+    found = json.loads(answer.out)
+    assert (found["batch"], found["accuracy"]["board"]) == (6, 0.97)
+    assert set(found["phases"].values()) == {"built"}
+
+
+def test_run_prints_the_summary(mlsdk):
+    lines = mlsdk("run", "example_workflow").out.splitlines()
+    assert lines[0] == "batch: 4"
+    assert lines[-1].startswith("example_workflow: built")
+
+
+def test_options_and_force(mlsdk, store):
+    mlsdk("build", "example_workflow")
+    mlsdk("build", "example_workflow", "--option", "float_dtype=half", "--option", "sram_budget=0.5")
+    assert query.show(store, "example_workflow/LayoutPlan")["options"]["sram_budget"] == 0.5
+    forced = mlsdk("build", "example_workflow", "--force", "Emit", "--json").json
+    assert [name for name, outcome in forced["phases"].items() if outcome == "built"] == ["Emit"]
+
+
+def test_the_artifacts_can_be_copied_out(mlsdk, tmp_path):
+    mlsdk("build", "example_workflow", "--codegen-dir", str(tmp_path / "codegen"))
+    assert (tmp_path / "codegen" / "model.app.zst").exists()
+    assert json.loads((tmp_path / "codegen" / "option.json").read_text())["options"]["float_dtype"] == "mixed"
+
+
+def test_another_store_on_the_command_line(mlsdk, tmp_path):
+    mlsdk("build", "example_workflow", "--store", str(tmp_path / "other"))
+    assert (tmp_path / "other" / "index.sqlite").exists()
+    assert mlsdk("store", "--store", str(tmp_path / "other"), "ls", "--json").json
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["nothing_here"], exit_codes.FAILED, "no workflow 'nothing_here'"),
+        (["example_workflow", "--param", "bach=1"], exit_codes.FAILED, "did you mean 'batch'"),
+        (["example_workflow", "--param", "batch"], exit_codes.USAGE, "write NAME=VALUE"),
+        (["example_workflow", "--option", "float_dtype=Half"], exit_codes.FAILED, "did you mean 'half'"),
+        (["example_workflow", "--option", "flaot_dtype=half"], exit_codes.FAILED, "did you mean 'float_dtype'"),
+        (["failing_workflow:Failing"], exit_codes.FAILED, "Fails of failing_workflow, node fc1: fc1: it does not fit"),
+        (["failing_workflow:Interrupted"], exit_codes.INTERRUPTED, "interrupted"),
+    ],
+)
+def test_a_failure_is_one_line_and_a_code(mlsdk, arguments, code, told):
+    answer = mlsdk("build", *arguments)
+    assert answer.code == code
+    assert told in answer.err
+    assert answer.out == ""
+    if code == exit_codes.FAILED:
+        assert len(answer.err.splitlines()) == 1
+        assert answer.err.startswith("mlsdk: ")
+
+
+def test_debug_shows_the_traceback_of_the_phase(mlsdk):
+    answer = mlsdk("build", "failing_workflow:Failing", "--debug")
+    assert "Traceback" in answer.err
+    assert "in compute" in answer.err
+
+
+def test_trouble_with_the_store_has_its_own_code(mlsdk, root):
+    root.mkdir()
+    (root / "thesis.tex").write_text("...")
+    answer = mlsdk("build", "example_workflow")
+    assert answer.code == exit_codes.STORE
+    assert "holds other files and no store" in answer.err
+
+
+def test_a_full_disk_in_the_middle_has_the_stores_code(mlsdk):
+    from mlsdk.store import failpoints
+
+    failpoints.configure("object.written:3:enospc")
+    try:
+        answer = mlsdk("build", "example_workflow")
+    finally:
+        failpoints.configure(None)
+    assert answer.code == exit_codes.STORE
+    assert "no space left in" in answer.err
+    assert mlsdk("build", "example_workflow").code == 0
+
+
+def test_a_terminal_sees_a_line_for_each_phase(mlsdk, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    answer = mlsdk("build", "example_workflow")
+    for name in PHASES:
+        assert name in answer.err

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mlsdk.cli import exit_codes
+
+
+def test_the_version(mlsdk):
+    answer = mlsdk("--version")
+    assert (answer.code, answer.out.split()[1]) == (0, importlib.metadata.version("open-mlsdk"))
+
+
+def test_help_lists_every_command(mlsdk):
+    answer = mlsdk("--help")
+    assert answer.code == 0
+    for name in ("build", "run", "store", "vsm"):
+        assert f"\n  {name}" in answer.out
+    assert "ls " in mlsdk("store", "--help").out
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys\nfrom mlsdk.cli import main\nmain.run(['--help'])\nprint(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(eval(done.stdout.splitlines()[-1]))
+    assert not loaded & {"torch", "numpy", "onnx", "sqlalchemy", "luigi", "rich", "zstandard", "numba"}
+
+
+def test_a_wrong_command_names_the_nearest(mlsdk):
+    answer = mlsdk("buld")
+    assert answer.code == exit_codes.USAGE
+    assert "no command 'buld'; did you mean 'build'?" in answer.err
+
+
+@pytest.mark.parametrize("arguments", [("build",), ("store", "ls", "--nothing"), ("store", "gc", "--grace", "-1")])
+def test_a_wrong_command_line_is_usage(mlsdk, arguments):
+    assert mlsdk(*arguments).code == exit_codes.USAGE
+
+
+def test_an_interrupt_is_130(mlsdk, monkeypatch):
+    from mlsdk.tasks import complete
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(complete, "workflow", interrupt)
+    answer = mlsdk("build", "example_workflow")
+    assert (answer.code, answer.err.strip()) == (exit_codes.INTERRUPTED, "interrupted")
+
+
+def test_a_bug_is_one_line_and_a_traceback_on_demand(mlsdk, monkeypatch):
+    from mlsdk.tasks import complete
+
+    def bug(*_, **__):
+        raise IndexError("list index\nout of range")
+
+    monkeypatch.setattr(complete, "workflow", bug)
+    answer = mlsdk("build", "example_workflow")
+    assert answer.code == exit_codes.BUG
+    assert answer.err.splitlines() == [
+        "mlsdk: IndexError: list index out of range (a bug of Open MLSDK? see it with --debug)"
+    ]
+    assert "Traceback" in mlsdk("build", "example_workflow", "--debug").err
+
+
+def test_a_reader_that_leaves_is_no_error(root, store):
+    command = f"{sys.executable} -m mlsdk.cli.main --help | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=Path(__file__).parent)
+    assert done.returncode in (0, 141)
+    assert "Traceback" not in done.stderr
+    assert os.path.exists(root)

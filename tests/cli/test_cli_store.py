@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mlsdk.cli import exit_codes
+from mlsdk.store import query
+
+VERBS = {
+    "ls": [],
+    "show": ["example_workflow/Schedule"],
+    "cat": ["example_workflow/Train/weights.json"],
+    "why": [],
+    "log": [],
+    "deps": ["example_workflow/Load"],
+    "du": [],
+    "gc": [],
+    "fsck": [],
+}
+
+
+@pytest.fixture
+def filled(mlsdk):
+    assert mlsdk("build", "example_workflow").code == 0
+    assert mlsdk("build", "example_workflow", "--option", "float_dtype=half").code == 0
+    return mlsdk
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_prints_for_people_and_as_json(filled, verb):
+    text = filled("store", verb, *VERBS[verb])
+    assert (text.code, text.err) == (0, "")
+    assert text.out
+    found = filled("store", verb, *VERBS[verb], "--json")
+    assert (found.code, found.err) == (0, "")
+    json.loads(found.out)
+
+
+def test_every_verb_is_tested():
+    from mlsdk.cli.store import store
+
+    assert set(store.commands) == set(VERBS)
+
+
+def test_ls_filters(filled):
+    rows = filled("store", "ls", "--phase", "Emit", "--json").json
+    assert {row["name"] for row in rows} == {"model.vsm.zst", "program.json.zst"}
+    assert len(filled("store", "ls", "-n", "3", "--json").json) == 3
+    assert len(filled("store", "ls", "-n", "0", "--json").json) > 20
+    half = filled("store", "ls", "--option", "float_dtype=half", "--json").json
+    assert {row["phase"] for row in half} == {"LayoutPlan"}
+    assert filled("store", "ls", "--newer", "1h", "--kind", "vsm", "--json").json
+    assert filled("store", "ls", "--newer", "0.0001s", "--json").json == []
+    assert filled("store", "ls", "--newer", "soon").code == exit_codes.USAGE
+
+
+def test_cat_writes_the_bytes(filled):
+    assert filled("store", "cat", "example_workflow/Train/weights.json").out == "[0.0, 0.5, 1.0]"
+    found = filled("store", "cat", "example_workflow/Train", "--json").json
+    assert (found["text"], found["base64"], found["size"]) == ("[0.0, 0.5, 1.0]", None, 15)
+
+
+def test_why_says_which_part_of_the_key_changed(filled):
+    answer = filled("store", "why", "example_workflow/LayoutPlan")
+    assert answer.out.splitlines()[1] == "    option float_dtype: mixed -> half"
+    found = filled("store", "why", "example_workflow/LayoutPlan", "--json").json
+    assert found[0]["changes"] == [{"part": "option float_dtype", "before": "mixed", "after": "half"}]
+    everything = filled("store", "why").out
+    assert "Train of example_workflow: from the store, built" in everything
+
+
+def test_deps_as_dot(filled):
+    assert filled("store", "deps", "example_workflow/Load", "--dot").out.startswith("digraph")
+    assert "Run" in filled("store", "deps", "example_workflow/Load", "--down").out
+
+
+def test_fsck_finds_and_repairs(filled, root, store):
+    action = query.find(store, "example_workflow/Schedule").action
+    path = store.objects.path(action.outputs["plan.json"].digest)
+    path.chmod(0o644)
+    path.write_bytes(b"")
+    found = filled("store", "fsck", "--json")
+    assert found.code == exit_codes.FOUND
+    assert [one["kind"] for one in found.json["findings"]] == ["damaged"]
+    assert "NOT clean" in filled("store", "fsck").out
+    repaired = filled("store", "fsck", "--repair")
+    assert (repaired.code, "moved to quarantine" in repaired.out) == (0, True)
+    assert filled("store", "fsck").code == 0
+    again = filled("build", "example_workflow", "--option", "float_dtype=half", "--json").json
+    assert [name for name, outcome in again["phases"].items() if outcome == "built"] == ["Schedule"]
+
+
+def test_fsck_rebuilds_the_index(filled, root):
+    before = filled("store", "ls", "-n", "0", "--json").json
+    with open(root / "index.sqlite", "r+b") as file:
+        file.write(b"x" * 100)
+    answer = filled("store", "fsck", "--rebuild")
+    assert answer.code == 0
+    after = filled("store", "ls", "-n", "0", "--json").json
+    assert {row["digest"] for row in after} == {row["digest"] for row in before}
+
+
+def test_gc_needs_its_time(filled):
+    assert filled("store", "gc", "--json").json["deleted"] == []
+    filled("store", "gc")
+    told = filled("store", "gc", "--dry-run")
+    assert told.out.startswith("would delete 1")
+    assert len(filled("store", "gc", "--json").json["deleted"]) > 10
+    assert filled("store", "ls", "--json").json == []
+    assert "collected" in filled("build", "example_workflow", "--json").json["reasons"]["Schedule"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["show", "nothing"], "nothing in the store is named 'nothing'"),
+        (["show", "0123456789"], "no key and no digest starts with"),
+        (["why", "nothing"], "no build of nothing"),
+        (["cat", "example_workflow/Schedule"], "has 3 artifacts; write"),
+    ],
+)
+def test_what_is_not_there_is_said_in_one_line(filled, arguments, told):
+    answer = filled("store", *arguments)
+    assert answer.code == exit_codes.STORE
+    assert told in answer.err
+    assert len(answer.err.splitlines()) == 1
+
+
+def test_looking_creates_no_store(mlsdk, root):
+    answer = mlsdk("store", "ls")
+    assert answer.code == exit_codes.STORE
+    assert "there is no store at" in answer.err
+    assert not root.exists()
+
+
+def test_a_name_does_not_steer_the_terminal(mlsdk, store):
+    from mlsdk.store import Build, Event, Recipe
+
+    recipe = Recipe("P", 1, {"x": "\x1b[2J"})
+    store.publish(recipe, {"a": b"x"}, label="evil\x1b[31m\n")
+    event = Event("P", "evil\x1b[31m\n", recipe.digest, recipe.text, "built", "\x1b]0;title\x07")
+    store.record(Build("evil\x1b[31m\n", 0.0, 0.0, events=[event]))
+    for arguments in (["ls"], ["log"], ["why"], ["show", recipe.digest[:10]], ["deps", recipe.digest[:10]]):
+        out = mlsdk("store", *arguments).out
+        assert "\x1b" not in out
+        assert "\x07" not in out
