@@ -64,6 +64,7 @@ class Machine:
         self.strict = strict
         self.mask_setting: tuple[int, str, bool] = (0, "", False)
         self.dumps: list[str] = []
+        self.between: Callable[[], None] | None = None  # called between stretches of a program
         self.buffers: dict[tuple[str, int], list[np.ndarray]] = {}
         self.row_cache: dict[tuple, View] = {}
         self._decoded = {side: Decoded(raw) for side, raw in self.state.matrix.items()}
@@ -102,6 +103,8 @@ class Machine:
             calls = self._decode(statements, symbols, on_marker, stats)
         self.dumps.clear()
         for call in calls:
+            if self.between is not None:
+                self.between()
             call(stats)
         stats.dumps = list(self.dumps)
         clock = Clock(on_event)

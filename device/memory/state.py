@@ -53,6 +53,10 @@ class State:
         """What `gpfn3-smi clear` does: every memory, DRAM by record; mask registers become all ones."""
         for memory in (*self.dram, *self.pdm):
             memory.clear(fill)
+        self.fill_on_chip(fill)
+
+    def fill_on_chip(self, fill: Fill) -> None:
+        """The part of `fill` that is inside the chip."""
         generator = np.random.Generator(np.random.Philox(key=[fill.value & (2**64 - 1), 1 << 48]))
         words = [*((a, True) for a in self.pe.values()), *((a, False) for a in self.matrix.values())]
         for array, padded in words:

@@ -1,0 +1,174 @@
+"""A board: a machine whose DRAM outlives the process, with an exclusive lock and a generation that a reset ends.
+
+    with open_board("mncore2:auto") as board:
+        board.write_dram(0, 0, data)
+        stats = board.run(statements, symbols)
+        out = board.read_dram(0, 0, n)
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+
+import numpy as np
+
+from .. import spec
+from ..engine.machine import Machine, RunStats
+from ..errors import DeviceBusy, DeviceClosed, DeviceNotFound, DeviceReset, ExecutionError
+from ..isa import model as m
+from ..memory.dram import Fill, PagedMemory
+from . import names
+from .files import BoardFiles
+from .lock import Lock, acquire
+from .storage import open_memories
+
+
+class Board:
+    """An open board. All calls raise DeviceReset after a reset, DeviceClosed after `close` and in forked children."""
+
+    def __init__(self, name: str, index: int | None, machine: Machine, files: BoardFiles | None = None, lock: Lock | None = None, epoch: int = 0) -> None:
+        self.name, self.index, self.machine = name, index, machine
+        self._files, self._lock, self._epoch = files, lock, epoch
+        self._pid, self._open = os.getpid(), True
+        self._watch: mmap.mmap | None = None
+        if files is not None:
+            descriptor = os.open(files.epoch_file, os.O_RDONLY | os.O_CLOEXEC)
+            self._watch = mmap.mmap(descriptor, 8, prot=mmap.PROT_READ)
+            os.close(descriptor)
+            self._check()
+
+    # --- life --------------------------------------------------------------------------------------------------------
+    def _check(self) -> None:
+        if not self._open:
+            raise DeviceClosed(f"{self.name} is closed; open it again")
+        if self._pid != os.getpid():
+            raise DeviceClosed(f"{self.name} was opened by process {self._pid}, not by this child; open a board in the child")
+        if self._watch is not None and struct.unpack("<Q", self._watch[:8])[0] != self._epoch:
+            self.close()
+            raise DeviceReset(f"{self.name} was reset while this program used it; its data is void, open it again")
+
+    def close(self) -> None:
+        """Gives the board up. Its DRAM and PDM keep their contents."""
+        if not self._open:
+            return
+        self._open = False
+        if self._watch is not None:
+            self._watch.close()
+        if self._lock is not None and self._lock.held:
+            self._lock.release()
+
+    def __enter__(self) -> Board:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- work --------------------------------------------------------------------------------------------------------
+    def run(
+        self,
+        statements: Iterable[m.Statement],
+        symbols: Mapping[str, int] | None = None,
+        on_marker: Callable[[str], None] | None = None,
+        max_steps: int | None = None,
+    ) -> RunStats:
+        """Executes a program; see Machine.run."""
+        self._check()
+        self.machine.between = self._check
+        try:
+            stats = self.machine.run(statements, symbols, on_marker, max_steps)
+        finally:
+            self.machine.between = None
+        self._check()
+        return stats
+
+    def write_dram(self, group: int, address: int, data: np.ndarray) -> None:
+        """Writes uint64 LWs to DRAM of a group, from `address` (LW)."""
+        self._check()
+        self._write(self.machine.state.dram, "DRAM", spec.DRAM_LW, group, address, data)
+
+    def read_dram(self, group: int, address: int, count: int) -> np.ndarray:
+        """uint64 [count]: a copy of DRAM of a group."""
+        self._check()
+        data = self._read(self.machine.state.dram, "DRAM", spec.DRAM_LW, group, address, count)
+        self._check()
+        return data
+
+    def write_pdm(self, group: int, address: int, data: np.ndarray) -> None:
+        self._check()
+        self._write(self.machine.state.pdm, "PDM", spec.PDM_LW, group, address, data)
+
+    def read_pdm(self, group: int, address: int, count: int) -> np.ndarray:
+        self._check()
+        data = self._read(self.machine.state.pdm, "PDM", spec.PDM_LW, group, address, count)
+        self._check()
+        return data
+
+    def _write(self, memories: list[PagedMemory], what: str, size: int, group: int, address: int, data: np.ndarray) -> None:
+        data = np.ascontiguousarray(data)
+        if data.dtype != np.uint64 or data.ndim != 1:
+            raise ExecutionError(f"{what} takes a flat uint64 array, one element a long word; got {data.dtype} {data.shape}")
+        self._range(what, size, group, address, data.size)
+        memories[group].write(address, data)
+
+    def _read(self, memories: list[PagedMemory], what: str, size: int, group: int, address: int, count: int) -> np.ndarray:
+        self._range(what, size, group, address, count)
+        return memories[group].read(address, count)
+
+    def _range(self, what: str, size: int, group: int, address: int, count: int) -> None:
+        if not 0 <= group < spec.GROUPS:
+            raise ExecutionError(f"group {group} is outside 0..{spec.GROUPS - 1}")
+        if address < 0 or count < 0 or address + count > size:
+            raise ExecutionError(f"{what} {address}..{address + count} of group {group} is outside 0..{size} LW")
+
+
+def open_board(device: str, timeout: float = 0.0) -> Board:
+    """Opens `mncore2:auto`, `mncore2:<index>`, `mncore2:<name>` or `emu2` (a private machine that keeps nothing).
+
+    Raises DeviceNotFound, DeviceBusy (after `timeout` seconds) or DeviceStateError.
+    """
+    if device == "emu2":
+        return Board("emu2", None, Machine())
+    known = names.board_names()
+    kind, _, which = device.partition(":") if isinstance(device, str) else ("", "", "")
+    if kind != "mncore2" or not which:
+        raise DeviceNotFound(f"no device {device!r}; devices are mncore2:auto, mncore2:<index> and emu2, boards {names.listing(known)}")
+    if which != "auto":
+        if which not in known and not (which.isascii() and which.isdigit() and int(which) < len(known)):
+            raise DeviceNotFound(f"no device {device!r}; boards are {names.listing(known)}")
+        index, name = names.find(which)
+        return _open(index, name, timeout)
+    busy = []
+    for index, name in enumerate(known):
+        try:
+            return _open(index, name, 0.0)
+        except DeviceBusy as error:
+            busy.append(str(error))
+    raise DeviceBusy("no board is free: " + " | ".join(busy) if busy else "no board is free: MLSDK_BOARDS is empty")
+
+
+def _open(index: int, name: str, timeout: float) -> Board:
+    files = BoardFiles(names.state_directory(), name)
+    for _ in range(100):
+        files.prepare()
+        epoch = files.epoch()
+        lock = acquire(files.lock_path(epoch), name, timeout)
+        if files.epoch() == epoch:
+            break
+        lock.release()  # a reset came in between
+    else:
+        raise DeviceBusy(f"{name} is being reset again and again; try later")
+    try:
+        record = files.fill()
+        fill = Fill(record["kind"], record["value"])
+        machine = Machine(*open_memories(files, fill))
+        if record["on_chip"]:
+            machine.state.fill_on_chip(fill)
+            files.write_fill({**record, "on_chip": False})
+        return Board(name, index, machine, files, lock, epoch)
+    except BaseException:
+        lock.release()
+        raise

@@ -1,0 +1,57 @@
+"""Names and numbers of the boards, and where their state is kept. Imports nothing heavy: gpfn3-smi starts with it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import DeviceNotFound, DeviceStateError
+
+#: The boards of a machine unless MLSDK_BOARDS names others.
+DEFAULT_BOARDS = (
+    "mnc2p27s0", "mnc2p28s0", "mnc2p42s0", "mnc2p43s0", "mnc2p171s0", "mnc2p172s0", "mnc2p187s0", "mnc2p188s0",
+)  # fmt: skip
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+
+
+def board_names(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Names in the order of their index: MLSDK_BOARDS (separated by commas), or eight like the real ones."""
+    text = environ.get("MLSDK_BOARDS")
+    if text is None:
+        return DEFAULT_BOARDS
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    for name in names:
+        if not _NAME.match(name):
+            raise DeviceNotFound(f"MLSDK_BOARDS: `{name}` is not a board name; use letters, digits, `_`, `.` and `-`")
+    if len(set(names)) != len(names):
+        raise DeviceNotFound("MLSDK_BOARDS names a board twice; each name stands once")
+    return names
+
+
+def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """$MLSDK_STATE, or ~/.local/state/open-mlsdk."""
+    chosen = environ.get("MLSDK_STATE")
+    if chosen:
+        return Path(chosen)
+    try:
+        return Path.home() / ".local" / "state" / "open-mlsdk"
+    except RuntimeError:
+        raise DeviceStateError("there is no home directory for the boards' state; set MLSDK_STATE to a directory") from None
+
+
+def find(name_or_index: str, environ: Mapping[str, str] = os.environ) -> tuple[int, str]:
+    """(index, name) of a board given by either; also accepts a line of `gpfn3-smi list` (`0:` or `0: name`)."""
+    names = board_names(environ)
+    text = str(name_or_index).strip()
+    if text in names:
+        return names.index(text), text
+    number = text.rstrip(":")
+    if number.isascii() and number.isdigit() and int(number) < len(names):
+        return int(number), names[int(number)]
+    raise DeviceNotFound(f"no board `{text}`; boards are {listing(names)}")
+
+
+def listing(names: tuple[str, ...]) -> str:
+    return ", ".join(f"{i}: {name}" for i, name in enumerate(names)) or "none (MLSDK_BOARDS is empty)"
