@@ -12,10 +12,6 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import zstandard
-
-from mlsdk.tasks.phases import imported
-
 if TYPE_CHECKING:
     from mlsdk.tasks.session import Services
     from mlsdk.tasks.traced import Program
@@ -27,99 +23,128 @@ Outputs = Mapping[str, bytes]
 
 def trace(program: Program, options: Options, services: Services) -> Outputs:
     """Python function -> exported ONNX and signature. The one adapter that starts from a function."""
-    traced = _phase("trace:trace")(program.function, program.sample, **program.keywords)
-    return traced_artifacts(traced)
+    from mlsdk.pipeline.trace import trace as traced
+
+    return traced_artifacts(traced(program.function, program.sample, **program.keywords), program.keywords.get("state"))
 
 
-def traced_artifacts(traced: Any) -> Outputs:
-    """What the tracer gives, as artifacts; Context.compile publishes the same."""
+def traced_artifacts(traced: Any, state: Mapping[str, Any] | None = None) -> dict[str, bytes]:
+    """What the tracer gives, as artifacts; Context.compile publishes the same. `state`: registered name -> torch tensor,
+    whose present values travel with the application."""
+    from mlsdk.pipeline.ir import archive
     from mlsdk.pipeline.ir.graph import sources
 
-    return {
+    artifacts = {
         "exported.onnx": traced.graph.to_onnx(),
         "signature.json": traced.signature.to_json().encode(),
-        "sources.json": json_bytes(sources(traced.graph)),
+        "sources.json": (json.dumps(sources(traced.graph), indent=1, sort_keys=True) + "\n").encode(),
     }
+    names = [entry.name for entry in traced.signature.state if state and entry.name in state]
+    if names and state:
+        artifacts["state.npz"] = archive.pack_arrays({name: _array(state[name]) for name in names})
+    return artifacts
+
+
+def _array(tensor: Any) -> Any:
+    """A torch tensor's values as numpy has them: bfloat16 and float16 as float32."""
+    tensor = tensor.detach()
+    return (tensor.float() if tensor.dtype.is_floating_point and tensor.dtype.itemsize < 4 else tensor).cpu().numpy()
 
 
 def optimize_onnx(inputs: Inputs, options: Options, services: Services) -> Outputs:
-    return {"model.onnx": _phase("optimize:optimize")(_graph(inputs["exported.onnx"])).to_onnx()}
+    from mlsdk.pipeline.ir.graph import Graph
+    from mlsdk.pipeline.optimize import optimize
+
+    return {"model.onnx": optimize(Graph.from_onnx(inputs["exported.onnx"])).to_onnx()}
 
 
 def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs:
-    """Also the planner's pages: `layout.reports(placed, history)` gives them by file name."""
-    placed, history = _phase("layout:plan")(_graph(inputs["model.onnx"]), options)
-    return {"placed.json": placed.to_json(), **_texts(_phase("layout:reports")(placed, history))}
+    from mlsdk.pipeline.ir.graph import Graph
+    from mlsdk.pipeline.layout import LayoutOptions, fixed_from_json, plan, reports
+
+    fixed = fixed_from_json(inputs["placements.json"]) if "placements.json" in inputs else {}
+    placed, history = plan(Graph.from_onnx(inputs["model.onnx"]), LayoutOptions(options["float_dtype"], fixed))
+    return {
+        "placed.json": placed.to_json(),
+        "layout.html": reports.layout_page(placed),
+        "layout_plan_history.html": reports.history_page(history),
+        "time_slice.html": reports.time_slice_page(placed),
+        "time_slice.txt": reports.time_slice_text(placed),
+    }
 
 
 def schedule(inputs: Inputs, options: Options, services: Services) -> Outputs:
-    """Also the order for a reader: `schedule.reports(placed, plan)` gives l3ir.txt and l3ir_stripped.onnx."""
-    placed = _placed(inputs)
-    plan = _phase("schedule:schedule")(placed, options)
-    return {"plan.json": plan.to_json(), **_texts(_phase("schedule:reports")(placed, plan))}
+    from mlsdk.pipeline.ir.placed import Placed
+    from mlsdk.pipeline.schedule import ScheduleOptions, reports
+    from mlsdk.pipeline.schedule import schedule as scheduled
+
+    placed = Placed.from_json(inputs["placed.json"])
+    plan = scheduled(placed, ScheduleOptions(options["scheduler"]))
+    return {
+        "plan.json": plan.to_json(),
+        "l3ir.txt": reports.l3ir_text(placed, plan),
+        "l3ir_stripped.onnx": reports.l3ir_onnx(placed),
+    }
 
 
 def simulate(inputs: Inputs, options: Options, services: Services) -> Outputs:
-    """`simulate.reports(timeline)` gives the four files."""
-    timeline = _phase("simulate:simulate")(_placed(inputs), _plan(inputs))
-    return _texts(_phase("simulate:reports")(timeline))
+    from mlsdk.pipeline.ir.placed import Placed
+    from mlsdk.pipeline.ir.plan import Plan
+    from mlsdk.pipeline.simulate import reports
+    from mlsdk.pipeline.simulate import simulate as simulated
+
+    timeline = simulated(Placed.from_json(inputs["placed.json"]), Plan.from_json(inputs["plan.json"]))
+    return {
+        "simulation_result.json": timeline.to_json(),
+        "profile.json": reports.profile(timeline),
+        "trace.json": reports.trace(timeline),
+        "report.json": reports.report(timeline),
+    }
 
 
 def emit(inputs: Inputs, options: Options, services: Services) -> Outputs:
-    program = _phase("emit:emit")(_placed(inputs), _plan(inputs))
-    return {"model.vsm.zst": packed(program.vsm().encode()), "program.json.zst": packed(program.to_json())}
+    from mlsdk.pipeline.emit import emit as emitted
+    from mlsdk.pipeline.ir import archive
+    from mlsdk.pipeline.ir.placed import Placed
+    from mlsdk.pipeline.ir.plan import Plan
+
+    program, tables = emitted(Placed.from_json(inputs["placed.json"]), Plan.from_json(inputs["plan.json"]))
+    return {
+        "model.vsm.zst": archive.compress(program.vsm().encode()),
+        "program.json.zst": archive.compress(program.to_json()),
+        "tables.npz": archive.pack_arrays(tables),
+    }
 
 
 def load(inputs: Inputs, options: Options, services: Services) -> Outputs:
-    return {"model.app.zst": _phase("load:pack")({name: unpacked(name, data) for name, data in inputs.items()})}
+    from mlsdk.pipeline.ir import archive
+    from mlsdk.pipeline.ir.graph import Graph
+    from mlsdk.pipeline.ir.placed import Placed
+    from mlsdk.pipeline.ir.plan import Plan
+    from mlsdk.pipeline.ir.program import Program as Instructions
+    from mlsdk.pipeline.ir.signature import Signature
+    from mlsdk.pipeline.load import pack
+
+    state = archive.unpack_arrays(inputs["state.npz"]) if "state.npz" in inputs else {}
+    application = pack(
+        Graph.from_onnx(inputs["model.onnx"]),
+        Signature.from_json(inputs["signature.json"].decode()),
+        Placed.from_json(inputs["placed.json"]),
+        Plan.from_json(inputs["plan.json"]),
+        Instructions.from_json(archive.decompress(inputs["program.json.zst"])),
+        archive.unpack_arrays(inputs["tables.npz"]),
+        state,
+    )
+    return {"model.app.zst": archive.compress(application.to_bytes())}
 
 
 def run(inputs: Inputs, options: Options, services: Services) -> Outputs:
-    """One call of the application for each row of inputs.npz; options: device."""
-    return imported("mlsdk.tasks.running:execute")(inputs, options, services)
+    """Each array of inputs.npz has a leading axis: one run for each of its rows. Outputs are stacked the same way."""
+    from mlsdk.runtime.batch import run_rows
 
+    from mlsdk.pipeline.ir import archive
+    from mlsdk.pipeline.ir.application import Application
 
-# -- bytes and values ------------------------------------------------------------------------------------------------
-
-
-def packed(data: bytes) -> bytes:
-    """A .zst file; the same bytes give the same file."""
-    return zstandard.ZstdCompressor(level=10, write_checksum=True, write_content_size=True).compress(data)
-
-
-def unpacked(name: str, data: bytes) -> bytes:
-    """The content of a file that may be a .zst."""
-    if not name.endswith(".zst"):
-        return data
-    return zstandard.ZstdDecompressor().decompress(data, read_across_frames=False, allow_extra_data=False)
-
-
-def json_bytes(value: Any) -> bytes:
-    """Canonical JSON for readers."""
-    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
-def _phase(name: str) -> Any:
-    return imported(f"mlsdk.pipeline.{name}")
-
-
-def _texts(files: Mapping[str, str | bytes]) -> dict[str, bytes]:
-    return {name: data.encode() if isinstance(data, str) else data for name, data in files.items()}
-
-
-def _graph(data: bytes) -> Any:
-    from mlsdk.pipeline.ir.graph import Graph
-
-    return Graph.from_onnx(data)
-
-
-def _placed(inputs: Inputs) -> Any:
-    from mlsdk.pipeline.ir.placed import Placed
-
-    return Placed.from_json(inputs["placed.json"])
-
-
-def _plan(inputs: Inputs) -> Any:
-    from mlsdk.pipeline.ir.plan import Plan
-
-    return Plan.from_json(inputs["plan.json"])
+    application = Application.from_bytes(archive.decompress(inputs["model.app.zst"]))
+    outputs, record = run_rows(application, archive.unpack_arrays(inputs["inputs.npz"]), options["device"], services.status)
+    return {"outputs.npz": archive.pack_arrays(outputs), "run.json": record}

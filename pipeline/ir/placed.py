@@ -89,21 +89,31 @@ class Placed:
         )
 
 
+def scheme_to_json(scheme: Scheme | None) -> Any:
+    if scheme is None:
+        return None
+    return {
+        "axes": [[[d.n, d.level, d.stride] for d in axis] for axis in scheme.axes],
+        "lane": scheme.lane,
+        "copies": [[d.n, d.level, d.stride] for d in scheme.copies],
+    }
+
+
+def scheme_from_json(data: Any) -> Scheme | None:
+    if data is None:
+        return None
+    axes = tuple(tuple(Digit(*x) for x in axis) for axis in data["axes"])
+    return Scheme(axes, data["lane"], tuple(Digit(*x) for x in data["copies"]))
+
+
 def _value_json(v: PlacedValue) -> dict[str, Any]:
-    scheme = None
-    if v.scheme is not None:
-        scheme = {
-            "axes": [[[d.n, d.level, d.stride] for d in axis] for axis in v.scheme.axes],
-            "lane": v.scheme.lane,
-            "copies": [[d.n, d.level, d.stride] for d in v.scheme.copies],
-        }
     return {
         "name": v.name,
         "dtype": v.dtype,
         "shape": v.shape,
         "device_dtype": v.device_dtype,
         "layout": str(v.layout),
-        "scheme": scheme,
+        "scheme": scheme_to_json(v.scheme),
         "pad": v.pad,
         "origin": v.origin,
         "data": v.data,
@@ -111,15 +121,9 @@ def _value_json(v: PlacedValue) -> dict[str, Any]:
 
 
 def _value(d: Mapping[str, Any]) -> PlacedValue:
-    s = d["scheme"]
-    scheme = None
-    if s is not None:
-        scheme = Scheme(
-            tuple(tuple(Digit(*x) for x in axis) for axis in s["axes"]), s["lane"], tuple(Digit(*x) for x in s["copies"])
-        )
     layout = Layout.parse(d["layout"])
     return PlacedValue(
-        d["name"], d["dtype"], tuple(d["shape"]), d["device_dtype"], layout, scheme, d["pad"], d["origin"], d["data"]
+        d["name"], d["dtype"], tuple(d["shape"]), d["device_dtype"], layout, scheme_from_json(d["scheme"]), d["pad"], d["origin"], d["data"]
     )
 
 

@@ -1,0 +1,1 @@
+"""The runtime: applications loaded into a board's DRAM, fed, run and read."""

@@ -1,0 +1,105 @@
+"""Application: everything that running a compiled function needs, in one file.
+
+The container (`model.app`) is a line of magic, the length of a JSON header, the header, and blobs of raw little-endian long
+words. The header names the program (assembly with loops, symbols and strides), the signature, how each input, output and
+state lies in DRAM, and which blob fills which segment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from mlsdk.errors import GraphError
+from mlsdk.pipeline.ir.image import Image
+from mlsdk.pipeline.ir.layout import Layout
+from mlsdk.pipeline.ir.program import Program
+from mlsdk.pipeline.ir.signature import Signature
+
+MAGIC = b"open-mlsdk application 1\n"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a graph value lies in DRAM: its segment, logical dtype and shape, device dtype and layout."""
+
+    segment: str
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    device_dtype: str
+    layout: Layout
+
+    @property
+    def image(self) -> Image:
+        return Image(self.layout, self.device_dtype, self.shape)
+
+
+@dataclass(frozen=True)
+class Application:
+    """`values`: the graph's inputs and outputs by value name; `data`: contents of constant segments, uint64[4][LW] or
+    uint64[1][LW] where all groups hold the same."""
+
+    signature: Signature
+    program: Program
+    values: Mapping[str, Placement]
+    data: Mapping[str, np.ndarray] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+        object.__setattr__(self, "data", MappingProxyType(dict(self.data)))
+        object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
+
+    def to_bytes(self) -> bytes:
+        blobs, entries, at = [], {}, 0
+        for segment, image in self.data.items():
+            same = image.shape[0] == 1 or all((image[g] == image[0]).all() for g in range(1, image.shape[0]))
+            blob = np.ascontiguousarray(image[:1] if same else image, "<u8").tobytes()
+            entries[segment] = [1 if same else 4, at, len(blob)]
+            blobs.append(blob)
+            at += len(blob)
+        header = {
+            "signature": json.loads(self.signature.to_json()),
+            "program": json.loads(self.program.to_json()),
+            "values": {
+                name: [p.segment, p.offset, p.dtype, p.shape, p.device_dtype, str(p.layout)] for name, p in self.values.items()
+            },
+            "data": entries,
+            "facts": dict(self.facts),
+        }
+        text = json.dumps(header, separators=(",", ":"), sort_keys=True, allow_nan=False).encode()
+        return b"".join([MAGIC, len(text).to_bytes(8, "little"), text, *blobs])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Application:
+        """Raises GraphError when `data` is not an application of this version."""
+        if not data.startswith(MAGIC):
+            raise GraphError("not an application of this version of Open MLSDK; compile the function again")
+        start = len(MAGIC) + 8
+        length = int.from_bytes(data[len(MAGIC) : start], "little")
+        try:
+            header = json.loads(data[start : start + length])
+            blobs = memoryview(data)[start + length :]
+            filled = {}
+            for segment, (groups, at, size) in header["data"].items():
+                if at + size > len(blobs):
+                    raise GraphError(f"the application is cut off in the data of {segment}; compile the function again")
+                filled[segment] = np.frombuffer(blobs[at : at + size], "<u8").reshape(groups, -1)
+            values = {
+                name: Placement(v[0], v[1], v[2], tuple(v[3]), v[4], Layout.parse(v[5])) for name, v in header["values"].items()
+            }
+            return cls(
+                Signature.from_json(json.dumps(header["signature"])),
+                Program.from_json(json.dumps(header["program"]).encode()),
+                values,
+                filled,
+                header["facts"],
+            )
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise GraphError(f"the application is damaged ({error!r:.80}); compile the function again") from error

@@ -1,0 +1,45 @@
+"""The load phase: program, constants and signature become an Application."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mlsdk.pipeline.ir.application import Application, Placement
+from mlsdk.pipeline.ir.bits import to_bits
+from mlsdk.pipeline.ir.graph import Graph
+from mlsdk.pipeline.ir.placed import Placed
+from mlsdk.pipeline.ir.plan import Plan
+from mlsdk.pipeline.ir.program import Program
+from mlsdk.pipeline.ir.signature import Signature
+
+__all__ = ["pack"]
+
+
+def pack(
+    graph: Graph,
+    signature: Signature,
+    placed: Placed,
+    plan: Plan,
+    program: Program,
+    tables: Mapping[str, np.ndarray],
+    state: Mapping[str, np.ndarray] | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Application:
+    """The application: constants of `graph` and `state` (name -> array) packed into the images of their layouts, tables as
+    they are."""
+    values = {}
+    for shown, name in [*zip(graph.inputs, placed.inputs), *zip(graph.outputs, placed.outputs)]:
+        v, slot = placed.values[name], plan.slots[name]
+        values[shown] = Placement(slot.segment, slot.offset, v.dtype, v.shape, v.device_dtype, v.layout)
+    data = dict(tables)
+    for name, v in placed.values.items():
+        if v.origin == "constant" and name in plan.slots:
+            data[plan.slots[name].segment] = v.image.pack(to_bits(graph.constants[v.data], v.device_dtype, name))
+    for entry in signature.state:
+        if entry.input and state and entry.name in state:
+            place = values[entry.input]
+            data[place.segment] = place.image.pack(to_bits(state[entry.name], place.device_dtype, entry.name))
+    return Application(signature, program, values, data, dict(facts or {}))

@@ -1,0 +1,54 @@
+"""The plan as text and as ONNX: l3ir.txt (nodes in schedule order, with layouts and addresses) and l3ir_stripped.onnx."""
+
+from __future__ import annotations
+
+from mlsdk.pipeline.ir.graph import Graph, Node, Value
+from mlsdk.pipeline.ir.placed import Placed
+from mlsdk.pipeline.ir.plan import Plan
+
+
+def l3ir_text(placed: Placed, plan: Plan) -> bytes:
+    """One line for each node in the order in which it runs; MNCoreDownload and MNCoreUpload say what moves where."""
+    nodes = {p.node.name: p for p in placed.nodes}
+    lines = [f"# scheduler {plan.scheduler}", "# segments (LW in each group's DRAM)"]
+    lines += [f"#   {s.name:40} {s.kind:9} {s.size}" for s in plan.segments.values()]
+    for step in plan.steps:
+        p = nodes[step.node]
+        if p.emitter == "view":
+            source = p.node.inputs[0]
+            lines.append(f"{p.node.outputs[0]} = {p.node.op}({source})  # a view: {_where(placed, plan, p.node.outputs[0])}")
+            continue
+        for name in p.node.inputs:
+            if name:
+                lines.append(f"MNCoreDownload({name})  # {_where(placed, plan, name)}")
+        attrs = ", ".join(f"{k}={v}" for k, v in p.node.attrs.items() if not hasattr(v, "shape"))
+        how = p.emitter + (f":{p.kernel}" if p.kernel else "")
+        lines.append(f"{', '.join(p.node.outputs)} = {p.node.op}({', '.join(p.node.inputs)}; {attrs})  # {p.node.name} [{how}]")
+        for name in p.node.outputs:
+            if name:
+                lines.append(f"MNCoreUpload({name})  # {_where(placed, plan, name)}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _where(placed: Placed, plan: Plan, name: str) -> str:
+    v, slot = placed.values[name], plan.slots[name]
+    return f"{v.device_dtype}{list(v.shape)} {v.layout} at {slot.segment}+{slot.offset}, {v.image.group_size} LW"
+
+
+def l3ir_onnx(placed: Placed) -> bytes:
+    """The placed graph as ONNX for viewers, without the data of constants (they become inputs)."""
+    constants = [name for name, v in placed.values.items() if v.origin == "constant"]
+    used = {n for p in placed.nodes for n in p.node.inputs}
+    values = {name: Value(name, v.dtype, v.shape) for name, v in placed.values.items()}
+    nodes = [Node(p.node.name, p.node.op, p.node.inputs, p.node.outputs, _plain(p)) for p in placed.nodes]
+    inputs = (*placed.inputs, *(c for c in constants if c in used))
+    return Graph(placed.name, inputs, placed.outputs, tuple(nodes), {k: v for k, v in values.items() if k in used or k in inputs or k in _made(placed)}).to_onnx()
+
+
+def _made(placed: Placed) -> set[str]:
+    return {o for p in placed.nodes for o in p.node.outputs}
+
+
+def _plain(p) -> dict:
+    attrs = {k: v for k, v in p.node.attrs.items() if not hasattr(v, "shape")}
+    return {**attrs, "emitter": p.emitter, "kernel": p.kernel} if p.kernel else {**attrs, "emitter": p.emitter}

@@ -1,0 +1,5 @@
+"""The simulate phase: a Plan becomes a Timeline, by emitting the program and counting its steps."""
+
+from mlsdk.pipeline.simulate.simulate import simulate
+
+__all__ = ["simulate"]

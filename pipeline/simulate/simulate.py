@@ -1,0 +1,35 @@
+"""From a plan to a Timeline: the program is emitted for real, and the static clock runs over it."""
+
+from __future__ import annotations
+
+from mlsdk.device import spec
+from mlsdk.pipeline.ir.placed import Placed
+from mlsdk.pipeline.ir.plan import Plan
+from mlsdk.pipeline.ir.timeline import Flow, Row, Timeline
+from mlsdk.pipeline.ops.link import link
+from mlsdk.pipeline.simulate.clock import Clock
+
+#: moves kept for the trace; a longer program's trace holds its nodes only
+FLOW_LIMIT = 20_000
+
+
+def simulate(placed: Placed, plan: Plan) -> Timeline:
+    """What each node of the plan costs. Equal, exactly, to what the board counts when it runs the program."""
+    program, _ = link(placed, plan)
+    ops = {p.node.name: p.node.op for p in placed.nodes}
+    marks: list[tuple[str, int, int, int, int, int, int]] = []
+
+    def mark(node: str, now: int) -> None:
+        marks.append((node, now, clock.pe_steps, clock.stall, clock.moves, clock.dram_lw, len(clock.transfers)))
+
+    clock = Clock(mark, keep_transfers=True)
+    steps = clock.run(program.statements)
+    mark("", clock.now)
+    rows, flows = [], []
+    for (node, start, pe, stall, moves, dram, flow), (_, end, pe2, stall2, moves2, dram2, flow2) in zip(marks, marks[1:]):
+        rows.append(Row(node, ops[node], start, end, pe2 - pe, stall2 - stall, moves2 - moves, dram2 - dram))
+        for t in clock.transfers[flow:flow2][: max(0, FLOW_LIMIT - len(flows))]:
+            flows.append(Flow(node, t.mnemonic, t.symbol, t.start, t.end, t.size))
+    stall_steps = steps - clock.pe_steps
+    assert clock.stall <= stall_steps * spec.CYCLES_PER_STEP + spec.CYCLES_PER_STEP
+    return Timeline(tuple(rows), steps, clock.pe_steps, stall_steps, clock.moves, clock.dram_lw * 8, tuple(flows))
