@@ -87,19 +87,15 @@ def map_tensors(function: Callable[[Any], Any], tree: Any) -> Any:
     return tree
 
 
-# Changes of a tensor's own shape: a Shadow cannot follow them.
-RESIZING = {
-    aten.t_.default: "x = x.t()",
-    aten.transpose_.default: "x = x.transpose(a, b)",
-    aten.swapaxes_.default: "x = x.transpose(a, b)",
-    aten.swapdims_.default: "x = x.transpose(a, b)",
-    aten.squeeze_.default: "x = x.squeeze()",
-    aten.squeeze_.dim: "x = x.squeeze(dim)",
-    aten.unsqueeze_.default: "x = x.unsqueeze(dim)",
-    aten.resize_.default: "a new tensor of that shape",
-    aten.set_.source_Tensor: "a new tensor",
-    aten.set_.source_Storage: "a new tensor",
-    aten.as_strided_.default: "x = x.as_strided(...)",
+# A tensor gets another storage: nothing that a value of a program could follow.
+REPLACES_STORAGE = {
+    aten.resize_.default,
+    aten.resize_as_.default,
+    aten.set_.default,
+    aten.set_.source_Storage,
+    aten.set_.source_Storage_storage_offset,
+    aten.set_.source_Tensor,
+    aten.set_.source_Tensor_storage_offset,
 }
 
 UNINITIALISED = (
@@ -163,6 +159,9 @@ def honest_batch_norm(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any,
     return no_training, (x, weight, bias, mean, variance, momentum, epsilon)
 
 
+# operators whose second argument is a list of indices
+INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
+
 REWRITES = {aten.native_batch_norm.default: honest_batch_norm}
 
 
@@ -210,6 +209,8 @@ class Recorder(TorchDispatchMode):
             return 0  # the mathematical form: the fused ones differ for rows that are masked completely
         if func in REWRITES:
             func, args = REWRITES[func](func, args)
+        if func in INDEXED:
+            args = (args[0], self.unmasked(args[1]), *args[2:])
         given = {id(tensor): tensor for tensor in tensors((args, tuple(kwargs.values())))}
         shadows = {number: self.shadow(tensor) for number, tensor in given.items()}
 
@@ -222,6 +223,9 @@ class Recorder(TorchDispatchMode):
             for place, name in write_places(func)
             for tensor in tensors(args[place] if place < len(args) else kwargs.get(name))
         ]
+        if torch.Tag.inplace_view in func.tags or func in REPLACES_STORAGE:
+            self._change_shape(func, args, call)
+            return args[0]
         result = self.evaluate(func, *call, [shadows[id(tensor)] for tensor in written])
         if result is NotImplemented:
             return self.take_apart(func, args, kwargs)
@@ -294,6 +298,18 @@ class Recorder(TorchDispatchMode):
         self.tape.records.append(Record(LITERAL, (tensor.detach().clone(),), {}, shadow, *self.where()))
         return shadow
 
+    def unmasked(self, indices: Any) -> Any:
+        """Indices with each boolean mask that is known at trace time replaced by the places where it is true."""
+        result: list[Any] = []
+        for index in indices:
+            mask = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+            content = self.known(self.shadow(index)) if mask else None
+            if content is None:
+                result.append(index)
+            else:
+                result.extend(self.literal(places) for places in content.nonzero(as_tuple=True))
+        return result
+
     def known(self, shadow: Shadow) -> torch.Tensor | None:
         """The content of a Shadow, unless a write of something unknown reached its storage."""
         content = shadow.known
@@ -301,12 +317,23 @@ class Recorder(TorchDispatchMode):
             return None
         return content
 
+    def _change_shape(self, func: Any, args: Any, call: Any) -> None:
+        """Operators like `x.t_()`, which give the tensor itself another shape over the same elements."""
+        target = args[0]
+        if func in REPLACES_STORAGE or not isinstance(target, Shadow):
+            raise self.misuse(TraceError, f"{func.name()} changes the tensor itself", "make a new tensor instead")
+        func(target.elem, *args[1:])
+        with torch._C._DisableTorchDispatch():
+            func(target, *args[1:])
+        if target.known is not None:
+            target.known = func(target.known.view_as(target.known), *args[1:])
+        self.tape.records.append(Record(func, call[0], call[1], target, *self.where()))
+        self.tape.mutates = True
+
     # --- evaluation ---
 
     def evaluate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: list[Shadow]) -> Any:
         """The result, with Shadows for tensors; NotImplemented when torch cannot tell its shape."""
-        if func in RESIZING:
-            raise self.misuse(TraceError, f"{func.name()} changes a tensor's own shape", f"write {RESIZING[func]}")
         operands = list(tensors((args, tuple(kwargs.values()))))
         contents = {id(operand): self.known(operand) for operand in operands}
         computable = torch.Tag.nondeterministic_seeded not in func.tags and None not in contents.values()

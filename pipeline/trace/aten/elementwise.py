@@ -138,7 +138,7 @@ def _softplus(b: Builder, out: list[Type], x: Value, beta: Number = 1, threshold
 
 @row(aten.log_sigmoid_forward.default)
 def _log_sigmoid(b: Builder, out: list[Type], x: Value) -> list[Value]:
-    return [b.op("Neg", b.op("Softplus", b.op("Neg", x))), b.constant([], out[1][0])]
+    return [b.op("Neg", b.op("Softplus", b.op("Neg", x))), b.full(out[1][1], 0, out[1][0])]
 
 
 @row(aten.elu.default)
@@ -163,6 +163,11 @@ def _prelu(b: Builder, out: list[Type], x: Value, slope: Value) -> Value:
 def _threshold(b: Builder, out: list[Type], x: Value, threshold: Number, value: Number) -> Value:
     below = b.op("LessOrEqual", x, b.scalar(threshold, x.dtype))
     return b.where(below, b.scalar(value, x.dtype), x)
+
+
+@row(aten.hypot.default)
+def _hypot(b: Builder, out: list[Type], x: Value, y: Value) -> Value:
+    return b.op("Sqrt", b.op("Add", b.op("Mul", x, x), b.op("Mul", y, y)))
 
 
 # --- predicates ---

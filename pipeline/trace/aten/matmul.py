@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlsdk.pipeline.ir.graph import Value
 from mlsdk.pipeline.trace.aten.table import Type, aten, row, scaled
 from mlsdk.pipeline.trace.builder import Builder
@@ -27,3 +29,26 @@ def _baddbmm(
 ) -> Value:
     product = scaled(b, b.op("MatMul", x, y), alpha)
     return product if beta == 0 else b.op("Add", scaled(b, c, beta), product)
+
+
+@row(aten._trilinear.default)
+def _trilinear(
+    b: Builder,
+    out: list[Type],
+    x: Value,
+    y: Value,
+    z: Value,
+    expand_x: Sequence[int],
+    expand_y: Sequence[int],
+    expand_z: Sequence[int],
+    summed: Sequence[int],
+    unroll: int = 1,
+) -> Value:
+    def widened(value: Value, axes: Sequence[int]) -> Value:
+        shape = list(value.shape)
+        for axis in sorted(axes):
+            shape.insert(axis, 1)
+        return b.reshape(value, shape)
+
+    product = b.op("Mul", b.op("Mul", widened(x, expand_x), widened(y, expand_y)), widened(z, expand_z))
+    return b.reduce("ReduceSum", product, list(summed))
