@@ -1,17 +1,29 @@
 """What can go wrong on the emulated board. Each class is one party who must act; each message names the thing, the fact
-and what to do, in one line."""
+and what to do, in one line. All are DeviceErrors, the class that users of the package catch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mlsdk.errors import DeviceError
+
 if TYPE_CHECKING:
     from .isa.diagnostics import Diagnostic
 
-
-class DeviceError(Exception):
-    """Base of every error of the device."""
+__all__ = [
+    "AssemblyError",
+    "DeviceBusy",
+    "DeviceClosed",
+    "DeviceError",
+    "DeviceNotFound",
+    "DeviceReset",
+    "DeviceStateError",
+    "ExecutionError",
+    "Unimplemented",
+    "Unspecified",
+    "UndefinedBehaviour",
+]
 
 
 class AssemblyError(DeviceError):

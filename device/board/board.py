@@ -74,12 +74,13 @@ class Board:
         symbols: Mapping[str, int] | None = None,
         on_marker: Callable[[str], None] | None = None,
         max_steps: int | None = None,
+        on_event: Callable[[str, str, int, int, int], None] | None = None,
     ) -> RunStats:
         """Executes a program; see Machine.run."""
         self._check()
         self.machine.between = self._check
         try:
-            stats = self.machine.run(statements, symbols, on_marker, max_steps)
+            stats = self.machine.run(statements, symbols, on_marker, max_steps, on_event)
         finally:
             self.machine.between = None
         self._check()

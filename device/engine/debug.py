@@ -36,10 +36,12 @@ def decode(machine: Machine, decoder: Decoder, s: m.DebugGet | m.DebugSet | m.Pr
         if s.place.memory in (m.MAT_X, m.MAT_Y):
             decoder.call(machine.decoded(s.place.memory, "h").dirty, batchable=False)
     else:
-        machine_dumps = machine.dumps
-
         def dump() -> None:
-            machine_dumps.extend(dump_lines(machine.state, s))
+            machine.dumps.extend(dump_lines(machine.state, s))
+            if machine.expectations is not None and "expect" in s.note:
+                from .expect import check
+
+                machine.expectations.append((s, *check(machine.state, s)))
 
         decoder.call(dump, batchable=False)
 

@@ -64,6 +64,7 @@ class Machine:
         self.strict = strict
         self.mask_setting: tuple[int, str, bool] = (0, "", False)
         self.dumps: list[str] = []
+        self.expectations: list | None = None  # a list here collects the outcome of `# expect=` notes
         self.between: Callable[[], None] | None = None  # called between stretches of a program
         self.buffers: dict[tuple[str, int], list[np.ndarray]] = {}
         self.row_cache: dict[tuple, View] = {}
