@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,7 @@ def build(as_json: bool, **given: Any) -> None:
 
     WORKFLOW is a name in mlsdk.workflows, a module, or the path of a .py file.
     """
-    completed = _complete(with_summary=False, **given)
+    completed = _complete(as_json=as_json, with_summary=False, **given)
     if as_json:
         texts.echo_json(
             {
@@ -63,7 +65,7 @@ def run(as_json: bool, **given: Any) -> None:
 
     WORKFLOW is a name in mlsdk.workflows, a module, or the path of a .py file.
     """
-    completed = _complete(with_summary=True, **given)
+    completed = _complete(as_json=as_json, with_summary=True, **given)
     if as_json:
         texts.echo_json({**completed.summary, "phases": completed.phases})
         return
@@ -80,19 +82,24 @@ def _complete(
     codegen_dir: str | None,
     path: str | None,
     debug: bool,
+    as_json: bool,
     with_summary: bool,
 ) -> Completed:
     from mlsdk.tasks import complete, find
 
-    task = find.instance(
-        find.workflow_class(workflow),
-        dict(_pair("--param", text) for text in parameters),
-        {name: _json(value) for name, value in (_pair("--option", text) for text in options)},
-        device,
-    )
-    return complete.workflow(
-        task, store=path, force=force, codegen_dir=codegen_dir, with_summary=with_summary, scheduler="luigi"
-    )
+    del debug  # main() looks for it on the command line
+    # What a workflow's own code prints must not stand before the one JSON object.
+    aside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    with aside:
+        task = find.instance(
+            find.workflow_class(workflow),
+            dict(_pair("--param", text) for text in parameters),
+            {name: _json(value) for name, value in (_pair("--option", text) for text in options)},
+            device,
+        )
+        return complete.workflow(
+            task, store=path, force=force, codegen_dir=codegen_dir, with_summary=with_summary, scheduler="luigi"
+        )
 
 
 def _closing(completed: Completed) -> str:

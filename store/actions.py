@@ -120,51 +120,52 @@ def load(connection: sa.Connection, recipe: str) -> Known | None:
     return Known(action, stored, verified, first.epoch)
 
 
+# Made once: building a statement costs more than running it.
+_INSERT_ACTION = schema.actions.insert()
+_INSERT_ARTIFACTS = schema.artifacts.insert()
+_INSERT_OBJECTS = schema.objects.insert().prefix_with("OR IGNORE")
+_INSERT_INPUTS = schema.inputs.insert()
+_EPOCH = sa.select(schema.facts.c.value).where(schema.facts.c.name == "epoch")
+
+
 def insert(connection: sa.Connection, action: Action, stored: Mapping[str, int], epoch: int) -> None:
     """All rows of an action."""
-    key = connection.execute(
-        schema.actions.insert().values(
-            recipe=action.digest,
-            phase=action.phase,
-            label=action.label,
-            parts=action.parts,
-            created=action.created,
-            seconds=action.seconds,
-            host=action.host,
-            pid=action.pid,
-            product=action.product,
-            epoch=epoch,
-        )
-    ).lastrowid
+    row = {
+        "recipe": action.digest,
+        "phase": action.phase,
+        "label": action.label,
+        "parts": action.parts,
+        "created": action.created,
+        "seconds": action.seconds,
+        "host": action.host,
+        "pid": action.pid,
+        "product": action.product,
+        "epoch": epoch,
+    }
+    key = connection.execute(_INSERT_ACTION, row).lastrowid
     outputs = list(action.outputs.values())
     if outputs:
-        connection.execute(
-            schema.artifacts.insert(),
-            [
-                {
-                    "action_id": key,
-                    "name": output.name,
-                    "kind": output.kind,
-                    "digest": output.digest,
-                    "size": output.size,
-                    "volatile": output.volatile,
-                }
-                for output in outputs
-            ],
-        )
-        connection.execute(
-            schema.objects.insert().prefix_with("OR IGNORE"),
-            [
-                {"digest": digest, "size": size, "stored": stored[digest], "verified": None}
-                for digest, size in {output.digest: output.size for output in outputs}.items()
-            ],
-        )
-    inputs = action.recipe.inputs
+        artifacts = [
+            {
+                "action_id": key,
+                "name": output.name,
+                "kind": output.kind,
+                "digest": output.digest,
+                "size": output.size,
+                "volatile": output.volatile,
+            }
+            for output in outputs
+        ]
+        sizes = {output.digest: output.size for output in outputs}
+        objects = [
+            {"digest": digest, "size": size, "stored": stored[digest], "verified": None}
+            for digest, size in sizes.items()
+        ]
+        connection.execute(_INSERT_ARTIFACTS, artifacts)
+        connection.execute(_INSERT_OBJECTS, objects)
+    inputs = [{"action_id": key, "name": name, "digest": digest} for name, digest in action.recipe.inputs.items()]
     if inputs:
-        connection.execute(
-            schema.inputs.insert(),
-            [{"action_id": key, "name": name, "digest": digest} for name, digest in inputs.items()],
-        )
+        connection.execute(_INSERT_INPUTS, inputs)
 
 
 def delete(connection: sa.Connection, recipes: list[str]) -> None:
@@ -182,7 +183,7 @@ def naming(connection: sa.Connection, digest: str) -> list[str]:
 
 
 def epoch(connection: sa.Connection) -> int:
-    return connection.execute(sa.select(schema.facts.c.value).where(schema.facts.c.name == "epoch")).scalar_one()
+    return connection.execute(_EPOCH).scalar_one()
 
 
 # -- manifests -------------------------------------------------------------------------------------------------------

@@ -31,7 +31,13 @@ class Owner:
 
 
 def current() -> Owner:
-    return Owner(host_name(), os.getpid(), _start_of(os.getpid()) or 0)
+    return _of_pid(os.getpid())
+
+
+@lru_cache(maxsize=4)
+def _of_pid(pid: int) -> Owner:
+    # Remembered for this process; a child asks with its own number.
+    return Owner(host_name(), pid, _start_of(pid) or 0)
 
 
 def of_file(name: str) -> Owner | None:

@@ -140,11 +140,12 @@ def load(inputs: Inputs, options: Options, services: Services) -> Outputs:
 
 def run(inputs: Inputs, options: Options, services: Services) -> Outputs:
     """Each array of inputs.npz has a leading axis: one run for each of its rows. Outputs are stacked the same way."""
-    from mlsdk.runtime.batch import run_rows
-
     from mlsdk.pipeline.ir import archive
     from mlsdk.pipeline.ir.application import Application
+    from mlsdk.runtime.batch import run_rows
 
     application = Application.from_bytes(archive.decompress(inputs["model.app.zst"]))
-    outputs, record = run_rows(application, archive.unpack_arrays(inputs["inputs.npz"]), options["device"], services.status)
+    outputs, record = run_rows(
+        application, archive.unpack_arrays(inputs["inputs.npz"]), options["device"], services.status
+    )
     return {"outputs.npz": archive.pack_arrays(outputs), "run.json": record}

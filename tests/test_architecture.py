@@ -37,7 +37,8 @@ RULES = (
     Rule("pipeline/ir", TABLES),
     Rule("pipeline/ops", ("mlsdk.pipeline.ir", *TABLES)),
     Rule("pipeline/<phase>", ("mlsdk.pipeline.ir", "mlsdk.pipeline.ops", *TABLES)),  # never another phase
-    Rule("tasks", ("mlsdk.store", "mlsdk.device", "mlsdk.pipeline")),
+    Rule("mlsdk/runtime", ("mlsdk.device", "mlsdk.pipeline.ir")),
+    Rule("tasks", ("mlsdk.store", "mlsdk.device", "mlsdk.pipeline", "mlsdk.runtime")),
     Rule("mlsdk", ("mlsdk",)),
     Rule("workflows", ("mlsdk",)),
     Rule("cli", ("mlsdk.store", "mlsdk.device", "mlsdk.tasks")),
@@ -62,7 +63,7 @@ def rule_of(path: Path) -> Rule | None:
             return Rule("pipeline", ())
         name = f"pipeline/{parts[1]}" if parts[1] in ("ir", "ops") else "pipeline/<phase>"
     else:
-        name = parts[0]
+        name = "/".join(parts[:2]) if parts[:2] == (PUBLIC, "runtime") else parts[0]
     return next((rule for rule in RULES if rule.folder == name), None)
 
 
@@ -112,6 +113,8 @@ def allowed(module: str, own: str, rule: Rule) -> bool:
 def own_package(path: Path, rule: Rule) -> str:
     parts = path.relative_to(ROOT).parts
     depth = 2 if parts[0] == "pipeline" and len(parts) > 2 else 1
+    if rule.folder == "mlsdk/runtime":
+        depth = 2
     return module_of(ROOT.joinpath(*parts[:depth]) / "__init__.py")
 
 

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from mlsdk import store as stores
 from mlsdk.cli import exit_codes
+from mlsdk.store import query
 
 
 def test_the_version(mlsdk):
@@ -51,6 +55,20 @@ def test_an_interrupt_is_130(mlsdk, monkeypatch):
     monkeypatch.setattr(complete, "workflow", interrupt)
     answer = mlsdk("build", "example_workflow")
     assert (answer.code, answer.err.strip()) == (exit_codes.INTERRUPTED, "interrupted")
+
+
+def test_a_real_interrupt_stops_a_build_at_once(root, tmp_path):
+    tasks = Path(__file__).parent.parent / "tasks"
+    command = [sys.executable, "-m", "mlsdk.cli.main", "build", f"{tasks}/failing_workflow.py:Slow"]
+    child = subprocess.Popen([*command, "--param", f"mark={tmp_path / 'mark'}"], stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 30
+    while not (tmp_path / "mark").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    _out, err = child.communicate(timeout=10)
+    assert (child.returncode, err.strip()) == (exit_codes.INTERRUPTED, "interrupted")
+    with stores.open(root) as store:
+        assert query.log(store)[0]["status"] == "interrupted"
 
 
 def test_a_bug_is_one_line_and_a_traceback_on_demand(mlsdk, monkeypatch):

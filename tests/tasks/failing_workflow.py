@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
+import luigi
+
 from mlsdk.errors import MLSDKError
 from mlsdk.tasks.workflow import Artifact, Step, Workflow
 
@@ -23,6 +28,23 @@ class Failing(Workflow):
 class Interrupted(Workflow):
     def requires(self):
         return [Interrupts()]
+
+
+class Slow(Workflow):
+    mark = luigi.Parameter()
+
+    def requires(self):
+        return [Sleeps(mark=self.mark)]
+
+
+class Sleeps(Step):
+    mark = luigi.Parameter()
+    artifacts = (Artifact("never"),)
+
+    def compute(self, inputs, services):
+        Path(self.mark).touch()
+        time.sleep(60)
+        return {}
 
 
 class Interrupts(Step):

@@ -232,7 +232,10 @@ def test_a_workflow_is_found_by_module_and_by_file(tmp_path, monkeypatch):
         ("no_such_workflow", "no workflow 'no_such_workflow'"),
         ("no/such/file.py", "is no file"),
         ("example_workflow:Exampel", "has no workflow Exampel; did you mean 'Example'"),
-        ("failing_workflow", "it has several: failing_workflow:Failing, failing_workflow:Interrupted"),
+        (
+            "failing_workflow",
+            "it has several: failing_workflow:Failing, failing_workflow:Interrupted, failing_workflow:Slow",
+        ),
         ("standins", "it has none"),
     ],
 )
