@@ -17,11 +17,11 @@ def tail_masks(asm: Asm, dtype: str, keep: int, first: int = 1) -> list[int]:
     (double)."""
     c = SCRATCH
     if dtype == "half":
-        asm.pe(f'imm us"2" $ls{c}')
-        asm.pe(f"slsl $subpeid $ls{c} $ls{c + 2}")  # 4 p
+        asm.pe(f'imm us"2" $lr{c}')
+        asm.pe(f"slsl $subpeid $lr{c} $ls{c + 2}")  # 4 p
         asm.pe('imm ui"0x00000001" $lt')  # 0 1 0 1
         asm.pe(f"sadd $ls{c + 2} $lt $ls{c + 4}")
-        asm.pe(f"sadd $ls{c + 4} $ls{c} $ls{c + 6}")  # + 2
+        asm.pe(f"sadd $ls{c + 4} $lr{c} $ls{c + 6}")  # + 2
         asm.pe('immu ui"0x00020002" $lt')  # 2 2 0 0
         asm.pe(f"ssub $ls{c + 6} $lt $ls{c + 8}")  # 4 p + (0 1 2 3)
         asm.pe(f'imm us"{keep}" $lt')

@@ -1,0 +1,20 @@
+"""Settings of the whole suite."""
+
+import os
+
+import pytest
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", deadline=None, max_examples=int(os.environ.get("MLSDK_EXAMPLES", "30")), derandomize=True,
+                          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])  # fmt: skip
+settings.load_profile("ci")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="record what the replay test finds")
+
+
+@pytest.fixture
+def update_golden(request):
+    return request.config.getoption("--update-golden")

@@ -1,0 +1,83 @@
+"""Elementwise operators on the board against numpy: every float_dtype, odd shapes, broadcasting."""
+
+import numpy as np
+import pytest
+from emulated import compare, graph_of, run
+from hypothesis import given
+from hypothesis import strategies as st
+
+DTYPES = ("float", "half", "mixed", "double")
+NUMPY = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}
+sizes = st.sampled_from([1, 1, 2, 3, 5, 7, 16, 17, 33, 64, 100])
+
+
+@st.composite
+def broadcast_shapes(draw):
+    rank = draw(st.integers(0, 4))
+    shape, room = [], 60_000
+    for _ in range(rank):
+        n = min(draw(sizes), max(1, room))
+        shape.append(n)
+        room //= n
+    other = [draw(st.sampled_from([n, 1])) for n in shape]
+    skip = draw(st.integers(0, rank))
+    while skip and any(n != 1 for n in shape[:0]):
+        skip -= 1
+    return tuple(shape), tuple(other[skip:])
+
+
+@given(shapes=broadcast_shapes(), op=st.sampled_from(sorted(NUMPY)), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 2**31))
+def test_binary_operators_match_numpy(shapes, op, dtype, seed):
+    rng = np.random.default_rng(seed)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in shapes)
+    graph = graph_of(op, {"a": ("float32", shapes[0]), "b": ("float32", shapes[1])}, {"c": ("float32", shapes[0])})
+    result, _ = run(graph, {"a": a, "b": b}, dtype)
+    want = NUMPY[op](a.astype(np.float64), b.astype(np.float64))
+    scale = np.abs(a) + np.abs(b) if op != "Mul" else np.abs(a) * np.abs(b)
+    compare(result["c"], want, dtype, scale)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("op", ["Relu", "Neg"])
+def test_unary_operators_match_numpy(op, dtype):
+    x = np.random.default_rng(0).standard_normal((37, 21)).astype(np.float32)
+    result, _ = run(graph_of(op, {"x": ("float32", x.shape)}, {"y": ("float32", x.shape)}), {"x": x}, dtype)
+    compare(result["y"], np.maximum(x, 0) if op == "Relu" else -x, dtype, np.abs(x))
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+def test_integers_wrap_at_32_bits(op):
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-(2**31), 2**31 - 1, (19, 33)).astype(np.int32) for _ in range(2))
+    graph = graph_of(op, {"a": ("int32", a.shape), "b": ("int32", a.shape)}, {"c": ("int32", a.shape)})
+    result, _ = run(graph, {"a": a, "b": b})
+    assert np.array_equal(result["c"], NUMPY[op](a, b))
+
+
+@pytest.mark.parametrize("x", [np.inf, -np.inf, 3e38, 1.2e-38, 0.0])
+def test_corner_values_of_an_addition(x):
+    a = np.full((3,), x, np.float32)
+    graph = graph_of("Add", {"a": ("float32", (3,)), "b": ("float32", (3,))}, {"c": ("float32", (3,))})
+    result, _ = run(graph, {"a": a, "b": a})
+    assert np.array_equal(result["c"], np.where(np.abs(a) < 2e38, a + a, np.sign(a) * np.inf))
+
+
+CASTS = {"float32": 1, "uint8": 2, "int32": 6, "int64": 7, "bool": 9, "float64": 11}
+
+
+@pytest.mark.parametrize("target", sorted(CASTS))
+@pytest.mark.parametrize("source", sorted(CASTS))
+def test_casts_match_numpy(source, target):
+    rng = np.random.default_rng(2)
+    x = np.abs(rng.standard_normal((30, 17)) * 50) if "float" in source else rng.integers(0, 2 if source == "bool" else 256, (30, 17))
+    x = x.astype(source)
+    x.flat[0] = 0
+    result, _ = run(graph_of("Cast", {"x": (source, x.shape)}, {"y": (target, x.shape)}, {"to": CASTS[target]}), {"x": x})
+    assert np.allclose(result["y"].astype(np.float64), x.astype(target).astype(np.float64), rtol=1e-7)
+
+
+def test_16_million_elements_need_little_more_than_their_way_through_dram():
+    from emulated import steps_of
+
+    graph = graph_of("Add", {"a": ("float32", (4096, 4096)), "b": ("float32", (4096, 4096))}, {"c": ("float32", (4096, 4096))})
+    assert steps_of(graph) <= 98_304 * 1.01

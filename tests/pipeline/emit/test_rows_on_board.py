@@ -1,0 +1,64 @@
+"""Reductions, softmax, ArgMax and ArgMin on the board against numpy."""
+
+import numpy as np
+import pytest
+from emulated import compare, graph_of, run
+from hypothesis import given
+from hypothesis import strategies as st
+
+REDUCE = {"ReduceSum": np.sum, "ReduceMax": np.max, "ReduceMean": np.mean, "ReduceMin": np.min}
+SHAPES = [((3, 4), (1,)), ((3, 4), (0,)), ((3, 4), (0, 1)), ((64, 64), (0,)), ((100, 70), (1,)), ((100, 70), (0, 1)),
+          ((1000,), (0,)), ((2, 3, 5, 7), (1, 3)), ((2, 3, 5, 7), (0, 2)), ((5, 1), (1,)), ((1,), (0,)), ((300, 200), (0,)),
+          ((7, 2000), (1,))]  # fmt: skip
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+@pytest.mark.parametrize("dtype", ["float", "half", "double"])
+@pytest.mark.parametrize(("shape", "axes"), SHAPES)
+@pytest.mark.parametrize("op", sorted(REDUCE))
+def test_reductions_match_numpy(op, shape, axes, dtype, keep):
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    want = REDUCE[op](x.astype(np.float64), axis=axes, keepdims=bool(keep))
+    graph = graph_of(op, {"x": ("float32", shape)}, {"y": ("float32", want.shape)}, {"keepdims": keep}, {"axes": np.array(axes)})
+    result, _ = run(graph, {"x": x}, dtype)
+    scale = {"ReduceSum": np.abs(x).sum(), "ReduceMean": np.abs(x).mean()}.get(op, np.abs(x).max())
+    compare(result["y"], want, dtype, scale)
+
+
+@pytest.mark.parametrize("dtype", ["float", "half", "double"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((3, 4), -1), ((3, 4), 0), ((64, 64), 0), ((64, 10), -1), ((2, 3, 5, 7), 2), ((5, 1), 1), ((1,), 0), ((), -1), ((300, 100), 1)]
+)
+def test_softmax_matches_numpy(shape, axis, dtype):
+    x = (np.random.default_rng(6).standard_normal(shape) * 3).astype(np.float32)
+    e = np.exp(x.astype(np.float64) - x.max(axis=axis if shape else None, keepdims=True))
+    want = e / e.sum(axis=axis if shape else None, keepdims=True)
+    result, _ = run(graph_of("Softmax", {"x": ("float32", shape)}, {"y": ("float32", shape)}, {"axis": axis}), {"x": x}, dtype)
+    if dtype == "half":  # a rounded input moves the result by its size times 2^-10
+        assert np.abs(result["y"] - want).max() <= 2**-7 * want.max()
+    else:
+        assert np.abs(result["y"] / want - 1).max() <= {"float": 3e-6, "double": 3e-7}[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float", "half", "double", "int"])
+@pytest.mark.parametrize(("shape", "axis"), [((3, 4), -1), ((3, 4), 0), ((64, 10), -1), ((100, 70), 1), ((2, 3, 5, 7), 2), ((5, 1), 0), ((1000,), 0)])
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_ties_go_to_the_first_or_the_last(op, shape, axis, dtype, last):
+    x = np.random.default_rng(7).integers(-5, 5, shape).astype(np.int32 if dtype == "int" else np.float32)
+    pick = np.argmax if op == "ArgMax" else np.argmin
+    want = np.asarray(shape[axis] - 1 - pick(np.flip(x, axis), axis=axis) if last else pick(x, axis=axis))
+    attrs = {"axis": axis, "keepdims": 0, "select_last_index": last}
+    graph = graph_of(op, {"x": (str(x.dtype), shape)}, {"y": ("int64", want.shape)}, attrs)
+    result, _ = run(graph, {"x": x}, "float" if dtype == "int" else dtype)
+    assert np.array_equal(result["y"], want)
+
+
+@given(rows=st.integers(1, 40), columns=st.integers(1, 90), seed=st.integers(0, 2**31))
+def test_sums_over_rows_and_columns_agree(rows, columns, seed):
+    x = np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+    for axis in (0, 1):
+        want = x.astype(np.float64).sum(axis=axis)
+        graph = graph_of("ReduceSum", {"x": ("float32", x.shape)}, {"y": ("float32", want.shape)}, {"keepdims": 0}, {"axes": np.array([axis])})
+        result, _ = run(graph, {"x": x})
+        compare(result["y"], want, "float", np.abs(x).sum(axis=axis))
