@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from types import CodeType
+import warnings
+from types import CodeType, FrameType
 
 import mlsdk
 
@@ -21,7 +22,8 @@ def _is_foreign(code: CodeType) -> bool:
     if name.startswith("<frozen"):
         return True
     path = os.path.abspath(name)
-    if path.startswith(_HERE + os.sep) or os.path.dirname(path) == _PACKAGE:
+    ours = (_HERE, os.path.join(_PACKAGE, "tasks"))
+    if path.startswith(tuple(folder + os.sep for folder in ours)) or os.path.dirname(path) == _PACKAGE:
         return True
     parts = path.split(os.sep)
     if "site-packages" in parts or "dist-packages" in parts:
@@ -29,15 +31,29 @@ def _is_foreign(code: CodeType) -> bool:
     return path.startswith(_STDLIB + os.sep)
 
 
-def user_line() -> str:
-    """`file.py:12` of the innermost frame of the user's program; empty when there is none."""
-    frame = sys._getframe(1)
+def _user_frame() -> tuple[FrameType | None, int]:
+    """The innermost frame of the user's program, and how many frames lie between it and the caller of the caller."""
+    frame: FrameType | None = sys._getframe(2)
+    depth = 0
     while frame is not None:
         code = frame.f_code
         foreign = _foreign.get(code)
         if foreign is None:
             foreign = _foreign[code] = _is_foreign(code)
         if not foreign:
-            return f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
+            return frame, depth
+        frame = frame.f_back
+        depth += 1
+    return None, 0
+
+
+def user_line() -> str:
+    """`file.py:12` of the innermost frame of the user's program; empty when there is none."""
+    frame, _ = _user_frame()
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the user's program that led here."""
+    _, depth = _user_frame()
+    warnings.warn(message, category, stacklevel=depth + 2)

@@ -106,7 +106,9 @@ class Lowering:
             if build is None:
                 self._take_apart(recorder, record, depth)
                 continue
-            out = [(DTYPE_OF_TORCH[shadow.dtype], tuple(shadow.shape)) for shadow in record.results()]
+            out = [
+                None if slot is None else (DTYPE_OF_TORCH[slot.dtype], tuple(slot.shape)) for slot in record.slots()
+            ]
             args = map_tensors(lambda shadow: self._value(recorder, shadow), record.args)
             kwargs = {
                 key: map_tensors(lambda shadow: self._value(recorder, shadow), value)
@@ -121,16 +123,15 @@ class Lowering:
                 raise TraceError(f"{record.func.name()} at {record.source}: {error}; please report it") from error
             self._finish(record, out, built)
 
-    def _finish(self, record: Record, out: list[tuple[str, tuple[int, ...]]], built: Any) -> None:
+    def _finish(self, record: Record, out: Sequence[Any], built: Any) -> None:
         """Bind the results, after a check of their dtypes and shapes against torch's."""
         values = [built] if isinstance(built, Value) else list(built)
-        for shadow, value, (dtype, shape) in zip(record.results(), values, out):
-            if value is None:
+        for shadow, value, wanted in zip(record.slots(), values, out, strict=True):
+            if shadow is None:
                 continue
-            if (value.dtype, value.shape) != (dtype, shape):
+            if value is None or (value.dtype, value.shape) != wanted:
                 raise TraceError(
-                    f"{record.func.name()} at {record.source} became {value}, torch has {dtype}{list(shape)}; "
-                    "please report it"
+                    f"{record.func.name()} at {record.source} became {value}, torch has {wanted}; please report it"
                 )
             self._bind(shadow, value)
 

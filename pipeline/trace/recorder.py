@@ -6,6 +6,7 @@ is computed, except what is known at trace time.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -44,6 +45,10 @@ class Record:
     def results(self) -> list[Shadow]:
         """The result tensors, in order."""
         return list(tensors(self.result))
+
+    def slots(self) -> list[Shadow | None]:
+        """One entry for each result of the operator; None for one that was not asked for."""
+        return list(self.result) if isinstance(self.result, (list, tuple)) else [self.result]
 
 
 @dataclass
@@ -186,10 +191,14 @@ class Recorder(TorchDispatchMode):
         self.scope = scope
         self.origin = origin
         self.on_capture = on_capture
-        self.last_line = ""
+        self.last_line = ""  # the user's line of the last operation
+        self.made: list[tuple[weakref.ref[Shadow], str]] = []
         self._forward_origins: dict[int, tuple[str, str]] = {}
         self._unknown: set[int] = set()  # storages of known values into which something unknown was written
         self._borrowed: set[int] = set()  # storages of the user's own tensors, which are never written
+
+    # they arrive like all operators, and are refused by name
+    supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -198,8 +207,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        source, scope = self.where()
         if not isinstance(func, torch._ops.OpOverload):
-            source, scope = self.where()
             raise UnsupportedOperator.listing([Misuse(str(func), source, scope)], WHAT_TO_DO)
         if func.namespace in ("profiler", "prim"):
             return func(*args, **kwargs)
@@ -231,7 +240,6 @@ class Recorder(TorchDispatchMode):
             return self.take_apart(func, args, kwargs)
         if not any(True for _ in tensors(result)):
             return result
-        source, scope = self.where()
         self.tape.records.append(Record(func, *call, result, source, scope))
         if not written:
             return result
@@ -262,9 +270,15 @@ class Recorder(TorchDispatchMode):
             return forward[0], f"{forward[1]}/backward"
         here = user_line(), self.scope()
         self.last_line = here[0]
-        # autograd made the operation's grad_fn just before the operation came here
+        # autograd made the operation's grad_fn just before the operation came here; a later, inner one keeps its entry
         self._forward_origins[torch.autograd._get_sequence_nr() - 1] = here
         return here
+
+    def watch_results(self) -> None:
+        """Remember each result weakly, to find those that outlive the trace."""
+        self.made = [
+            (weakref.ref(shadow), record.source) for record in self.tape.records for shadow in record.results()
+        ]
 
     # --- tensors from outside ---
 

@@ -6,7 +6,6 @@ replaced, the new one is the tensor's next content; everything is put back as it
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from mlsdk.errors import TraceWarning, UnregisteredTensor
+from mlsdk.pipeline.trace.frames import warn_user
 from mlsdk.pipeline.trace.shadow import Shadow
 
 
@@ -160,9 +160,8 @@ def report_lost(lost: list[str]) -> None:
             "calls; name and register the optimizer's buffers first"
         )
     if lost:
-        warnings.warn(
+        warn_user(
             f"the function assigns traced tensors to {', '.join(dict.fromkeys(lost))}; the assignment is not part of "
             "the program: return the tensor, or register it as a buffer and write it in place",
             TraceWarning,
-            stacklevel=4,
         )

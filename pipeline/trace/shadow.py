@@ -10,11 +10,13 @@ times as much for each operation; all it adds are dynamic shapes and other devic
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn
 
 import torch
 
-from mlsdk.errors import TraceError
+from mlsdk.errors import DataDependentControlFlow, Misuse, TraceError
+from mlsdk.pipeline.trace.frames import user_line
 
 META = torch.device("meta")
 CPU = torch.device("cpu")
@@ -25,6 +27,9 @@ class Shadow(torch.Tensor):
 
     elem: torch.Tensor
     known: torch.Tensor | None
+
+    # gives the content of a Shadow that is known, while a function is traced
+    read: ClassVar[Callable[[Shadow], torch.Tensor | None] | None] = None
 
     # Python subclasses go through __torch_function__ unless it is switched off; a Shadow has nothing to add there.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -53,12 +58,42 @@ class Shadow(torch.Tensor):
     def __repr__(self, **ignored: Any) -> str:  # type: ignore[override]
         return f"traced tensor(shape={tuple(self.elem.shape)}, dtype={self.elem.dtype})"
 
+    # --- what takes the content out of torch ---
+
+    def _content(self, what: str) -> torch.Tensor:
+        """The content, for Python code outside of torch. Raises DataDependentControlFlow when it is not known."""
+        content = Shadow.read(self) if Shadow.read is not None else None
+        if content is None:
+            _refuse(what)
+        return content
+
+    def numpy(self, *, force: bool = False) -> Any:
+        return self._content(".numpy()").clone().numpy(force=force)
+
+    def tolist(self) -> Any:
+        return self._content(".tolist()").tolist()
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._content("a numpy function").clone().numpy().__array__(*args, **kwargs)
+
+    def __format__(self, spec: str) -> str:
+        return self._content("a format specification").__format__(spec) if spec else repr(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        twin = memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
+        return twin
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         raise TraceError(
             f"a traced tensor met {func} outside of the traced function; keep nothing of what it computes "
             "beyond its return value"
         )
+
+
+def _refuse(what: str) -> NoReturn:
+    hint = "it is known only when the program runs; do this outside of the function, on what it returns"
+    raise DataDependentControlFlow(str(Misuse(f"{what} needs the value of a tensor", user_line(), "", hint)))
 
 
 def shadow_like(tensor: torch.Tensor, requires_grad: bool = False) -> Shadow:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,10 +25,10 @@ from mlsdk.pipeline.ir.graph import Graph, Value
 from mlsdk.pipeline.ir.signature import RANDOM_STATE, Input, Output, Signature, State
 from mlsdk.pipeline.trace.builder import Builder
 from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
-from mlsdk.pipeline.trace.frames import user_line
+from mlsdk.pipeline.trace.frames import user_line, warn_user
 from mlsdk.pipeline.trace.functionalize import functionalize
 from mlsdk.pipeline.trace.lower import Lowering
-from mlsdk.pipeline.trace.recorder import Capture, Recorder
+from mlsdk.pipeline.trace.recorder import Capture, Recorder, Tape
 from mlsdk.pipeline.trace.restore import Replacement, Snapshot, report_lost
 from mlsdk.pipeline.trace.scopes import Scopes
 from mlsdk.pipeline.trace.settings import tracing_settings
@@ -78,7 +77,7 @@ def trace(
         return dict(result)
 
     leaves = [(key, sample[key]) for key in keys]
-    return _Trace(_name(function), leaves, state or {}, modules or {}, optimizers or {}).run(call, None)
+    return _traced(_Trace(_name(function), leaves, state or {}, modules or {}, optimizers or {}), call, None)
 
 
 def trace_call(
@@ -103,7 +102,33 @@ def trace_call(
         tree = pytree.unflatten(spec, by_key.__getitem__)
         return function(*tree["args"], **tree["kwargs"])
 
-    return _Trace(_name(function), leaves, state or {}, modules or {}, optimizers or {}).run(call, spec)
+    return _traced(_Trace(_name(function), leaves, state or {}, modules or {}, optimizers or {}), call, spec)
+
+
+def _traced(run: _Trace, call: Callable[[Sequence[Shadow]], Any], spec: pytree.Spec | None) -> Traced:
+    """Run a trace, and warn about traced tensors that the function stored somewhere."""
+    traced = run.run(call, spec)
+    run.recorder.watch_results()
+    name, made = run.name, run.recorder.made
+    run.recorder.tape = Tape()
+    del run, call
+    lines = _outliving(made)
+    if lines:
+        import gc
+
+        gc.collect()  # a cycle may hold them a little longer
+        lines = _outliving(made)
+    if lines:
+        warn_user(
+            f"{name} stores tensors that it computes at {', '.join(lines)} outside of itself (a list, an attribute, a "
+            "cache); they hold no data and are not part of the program: return them instead",
+            TraceWarning,
+        )
+    return traced
+
+
+def _outliving(made: Sequence[tuple[Any, str]]) -> list[str]:
+    return list(dict.fromkeys(source for reference, source in made if reference() is not None))
 
 
 def _name(function: Any) -> str:
@@ -185,6 +210,8 @@ class _Trace:
             result = self._execute(call, inputs)
             outputs, result_spec = pytree.flatten(result)
             flat = call_spec is None and all(child.kind == "leaf" for child in result_spec.children)
+            if call_spec is None:
+                self._check_static(result)
             wanted = [self._output(key, value) for key, value in outputs]
         finally:
             replaced, lost = self.snapshot.restore()
@@ -200,6 +227,7 @@ class _Trace:
             self.snapshot.watch_optimizer(optimizer)
 
         hook = register_optimizer_step_pre_hook(before_step)
+        outer, Shadow.read = Shadow.read, self.recorder.known
         try:
             with tracing_settings(), self.scopes.watching(), self.recorder:
                 return call(inputs)
@@ -209,7 +237,13 @@ class _Trace:
                 error.add_note(f"while tracing {self.name}; the last operation was at {place}")
             raise
         finally:
+            Shadow.read = outer
             hook.remove()
+
+    def _check_static(self, result: Mapping[str, Any]) -> None:
+        for key, value in result.items():
+            if isinstance(value, pytree.STATIC) and value is not None:
+                raise TraceError(f"result {key} is {type(value).__name__}, not a tensor; wrap it with torch.as_tensor")
 
     def _output(self, key: str, value: Any) -> Shadow:
         """A result of the function; it may be a tensor of the closure itself."""
@@ -238,16 +272,20 @@ class _Trace:
                 "update would be lost; register the tensor with the Context, or write into a copy"
             )
 
-    def _warn_constants(self, captures: Sequence[Capture]) -> None:
+    def _warn_constants(self) -> None:
+        captures = [
+            capture
+            for capture in self.recorder.tape.captures.values()
+            if id(capture.tensor) not in self.names and not self.snapshot.is_gradient(capture.tensor)
+        ]
         if not captures:
             return
         listed = ", ".join(_described(capture) for capture in captures)
-        warnings.warn(
+        warn_user(
             f"{self.name} uses {len(captures)} tensor{'s' if len(captures) > 1 else ''} that "
             f"{'are' if len(captures) > 1 else 'is'} not registered, and now constant: {listed}; "
             "register what may change",
             UnregisteredTensorWarning,
-            stacklevel=5,
         )
 
     # --- the graph ---
@@ -272,17 +310,15 @@ class _Trace:
             recorder, stand_ins, ends, finals = functionalize(recorder.tape, sources, ends)
         for (key, _), final in zip(self.leaves, finals):
             if final is not None:
-                warnings.warn(
+                warn_user(
                     f"{self.name} writes into its input {key}; the caller's tensor does not see it: return the result",
                     TraceWarning,
-                    stacklevel=4,
                 )
         builder = Builder()
         values: dict[int, Value] = {}
         for (key, tensor), shadow in zip(self.leaves, stand_ins):
             values[id(shadow)] = builder.input(key, DTYPE_OF_TORCH[tensor.dtype], tensor.shape)
         of_shadow = {id(shadow): capture for shadow, capture in zip(stand_ins[len(inputs) :], captures)}
-        constants: list[Capture] = []
         read: dict[str, Value] = {}
 
         def free(shadow: Shadow) -> Value | None:
@@ -295,7 +331,6 @@ class _Trace:
                     tensor = capture.tensor
                     found = read[name] = builder.input(name, DTYPE_OF_TORCH[tensor.dtype], tensor.shape)
                 else:
-                    constants.append(capture)
                     found = _captured_constant(builder, capture)
                 values[id(shadow)] = found
             return found
@@ -309,7 +344,7 @@ class _Trace:
         ordered = [name for name in self.state if name in news]
         lowering = Lowering(builder, free)
         built = lowering.run(recorder, [*ends[: len(wanted)], *(news[name] for name in ordered)])
-        self._warn_constants(constants)
+        self._warn_constants()
         builder.source = builder.scope = ""
         results = _Results(builder)
         outputs = [results.add(key, value) for key, value in zip(keys, built)]

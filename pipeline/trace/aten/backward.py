@@ -178,8 +178,8 @@ def _layer_norm(
         lambda: b.reduce("ReduceSum", grad, rows),
     ]
     return [
-        b.reshape(b.cast(result(), kind), extents) if wanted else None
-        for result, wanted, (kind, extents) in zip(results, mask, out)
+        b.reshape(b.cast(result(), slot[0]), slot[1]) if wanted else None
+        for result, wanted, slot in zip(results, mask, out)
     ]
 
 

@@ -1,8 +1,8 @@
 """The table aten operator -> nodes of a Graph.
 
 A row is a function `(b, out, *args, **kwargs)`: `b` is the Builder, `out` the (dtype, shape) of each result as torch
-has it, and the arguments are those of the aten operator with Values in place of tensors. It returns the Value of the
-result, or one for each result; None stands for a result that is absent.
+has it (None for one that is not asked for), and the arguments are those of the aten operator with Values in place of
+tensors. It returns the Value of the result, or one for each result; None stands for a result that is absent.
 """
 
 from __future__ import annotations

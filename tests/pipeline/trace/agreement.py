@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from mlsdk.pipeline.optimize import optimize
 from mlsdk.pipeline.ops.check import check
 from mlsdk.pipeline.ops.interpreter import run_reference
+from mlsdk.pipeline.optimize import optimize
 from mlsdk.pipeline.trace import Traced, check_against_eager, trace
 from mlsdk.pipeline.trace.compare import TOLERANCE, distance
 

@@ -217,7 +217,7 @@ SHAPES = {
     "outer": (lambda a: torch.outer(a[0], a[:, 0]), x34),
     "atleast": (lambda a: torch.atleast_3d(a), x34),
     "like": (lambda a: (torch.zeros_like(a) + a, torch.ones_like(a), torch.full_like(a, 3), a.new_zeros(2)), x34),
-    "made": (lambda a: (torch.arange(4) + a, torch.eye(3) @ a, torch.linspace(0, 1, 4) * a, torch.full((4,), 2.0)), x34),
+    "made": (lambda a: (torch.arange(4) + a, torch.eye(3) @ a, torch.linspace(0, 1, 4) * a, torch.ones(4)), x34),
     "constant_only": (lambda a: torch.arange(6).reshape(2, 3), x34),
     "input_is_output": (lambda a: (a, a, a + 0), x34),
     "tensor_literal": (lambda a: a * torch.tensor([1.0, 2, 3, 4]) + torch.tensor(2), x34),
