@@ -163,6 +163,8 @@ class Image:
 
     def element_index(self) -> np.ndarray:
         """For each element, its index in the flat image (one of its copies); shape = the tensor's."""
+        if 0 in self.shape:
+            return np.zeros(self.shape, np.int64)
         per = PER_LW[self.dtype]
         return (self._offsets(self._levels(False)) + (per - 1)).reshape(self.shape)
 
@@ -170,9 +172,9 @@ class Image:
         """The image as uint64[4][group_size] of a tensor given as bits (BITS[dtype]); padding is zero."""
         per = PER_LW[self.dtype]
         flat = np.zeros(spec.GROUPS * self.group_size * per, BITS[self.dtype])
-        index = self._offsets(self._levels(True)) + (per - 1)
-        copies = index.ndim - len(self.shape)
-        flat[index] = bits.reshape(bits.shape + (1,) * copies)
+        if bits.size:
+            index = self._offsets(self._levels(True)) + (per - 1)
+            flat[index] = bits.reshape(bits.shape + (1,) * (index.ndim - len(self.shape)))
         image = flat.view(np.uint64).reshape(spec.GROUPS, self.group_size)
         if not self.l2b_spread:
             image[1:] = image[0]

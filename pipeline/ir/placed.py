@@ -1,7 +1,8 @@
 """Placed: a graph in which every value has a device dtype, a layout and a place, and every node an emitter.
 
 It says where each element lies, not when. Values that the planner put in (layout switches, copies of constants) stand beside
-those of the Graph. The data of constants stay in the Graph: a placed constant names its source.
+those of the Graph. The data of constants stay in the Graph: a placed constant names its source. What the planner itself knew
+(the result of an operation on no elements) stands in `literals`.
 """
 
 from __future__ import annotations
@@ -63,9 +64,15 @@ class Placed:
     outputs: tuple[str, ...]
     nodes: tuple[PlacedNode, ...]
     values: Mapping[str, PlacedValue] = field(default_factory=dict)
+    literals: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
+        object.__setattr__(self, "literals", MappingProxyType(dict(self.literals)))
+
+    def data_of(self, value: PlacedValue, constants: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The data of a constant, from the Graph's `constants` or the planner's own."""
+        return self.literals[value.data] if value.data in self.literals else constants[value.data]
 
     # ---- text form --------------------------------------------------------------------------------------------
 
@@ -77,6 +84,7 @@ class Placed:
             "outputs": self.outputs,
             "values": [_value_json(self.values[name]) for name in self.values],
             "nodes": [_node_json(node) for node in self.nodes],
+            "literals": {name: _attr_json(array) for name, array in self.literals.items()},
         }
         return (json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
@@ -84,9 +92,9 @@ class Placed:
     def from_json(cls, data: bytes) -> Placed:
         d = json.loads(data)
         values = [_value(v) for v in d["values"]]
-        return cls(
-            d["name"], tuple(d["inputs"]), tuple(d["outputs"]), tuple(_node(n) for n in d["nodes"]), {v.name: v for v in values}
-        )
+        literals = {name: _attr(array) for name, array in d["literals"].items()}
+        nodes = tuple(_node(n) for n in d["nodes"])
+        return cls(d["name"], tuple(d["inputs"]), tuple(d["outputs"]), nodes, {v.name: v for v in values}, literals)
 
 
 def scheme_to_json(scheme: Scheme | None) -> Any:

@@ -22,6 +22,7 @@ from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, ZERO, Placed, PlacedNode, PlacedValue
 from mlsdk.pipeline.ir.scheme import Scheme, choose_lane, spread
+from mlsdk.pipeline.ops.table import run as run_operator
 
 BASE_DTYPE = {"float": "single", "half": "half", "mixed": "single", "double": "double"}
 
@@ -67,6 +68,7 @@ class Planner:
         self.switched: dict[tuple[str, str, str], str] = {}
         self.names = set(graph.values) | {n.name for n in graph.nodes}
         self.base_of: dict[str, str] = {}  # view -> what it is a view of
+        self.literals: dict[str, np.ndarray] = {}
 
     # ---- the walk ---------------------------------------------------------------------------------------------
 
@@ -84,22 +86,41 @@ class Planner:
             if name in self.graph.inputs:
                 self._place_input(name, fixed.layout, fixed.scheme, fixed.device_dtype, "placed by the Context")
         for node in self.graph.nodes:
-            if any(self.value(o).size for o in node.outputs if o):
-                try:
+            try:
+                if not self._known(node):
                     rule_of(node, self)(self, node)  # type: ignore[misc]
-                except LayoutError as error:
-                    error.node = node.name
-                    raise
-            else:
-                for name in node.outputs:
-                    if name:
-                        self.constant(name, np.zeros(self.value(name).shape))
+            except LayoutError as error:
+                error.node = node.name
+                raise
         outputs = [self._output(name) for name in self.graph.outputs]
         for name in self.graph.inputs:
             if name not in self.values:
                 self._place(name, self.default(name), "no node reads it")
-        placed = Placed(self.graph.name, self.graph.inputs, tuple(outputs), tuple(self.nodes), self.values)
+        placed = Placed(self.graph.name, self.graph.inputs, tuple(outputs), tuple(self.nodes), self.values, self.literals)
         return placed, tuple(self.history)
+
+    def _known(self, node: Node) -> bool:
+        """Results without elements, and results of operations on none, are constants; the board computes nothing for them."""
+        outputs = [o for o in node.outputs if o]
+        empty = [n for n in node.inputs if n and self.value(n).size == 0]
+        if all(self.value(o).size == 0 for o in outputs):
+            for name in outputs:
+                self.literal(name, np.zeros(self.shape(name), self.value(name).dtype))
+            return True
+        if not empty or node.op == "Concat":
+            return False
+        free = () if node.op in ("MatMul", "Gemm") else empty  # a product over no lanes depends on no factor
+        arrays = []
+        for position, name in enumerate(node.inputs):
+            if name in self.graph.constants or not name:
+                arrays.append(self.graph.constants[name] if name else None)
+            elif name in empty or (not free and position < 2):
+                arrays.append(np.zeros(self.shape(name), self.value(name).dtype))
+            else:
+                raise LayoutError(f"{node.name}: {node.op} of {empty[0]}, which has no elements, is not supported on the board")
+        for name, array in zip(outputs, run_operator(node, arrays)):
+            self.literal(name, array)
+        return True
 
     def _output(self, name: str) -> str:
         """Outputs are values of nodes: an input, a constant or a view of one is copied."""
@@ -142,6 +163,8 @@ class Planner:
 
     def default(self, name: str) -> Scheme:
         shape = self.shape(name)
+        if 0 in shape:
+            return Scheme(((),) * len(shape))
         return spread(shape, choose_lane(shape))
 
     def fresh(self, name: str) -> str:
@@ -166,7 +189,7 @@ class Planner:
         current = self.values.get(name)
         if current is not None and current.layout == goal and current.device_dtype == dtype:
             return name
-        if name in self.graph.constants:
+        if name in self.graph.constants or name in self.literals:
             return self._constant_copy(name, goal, scheme, dtype, reason)
         if current is None:
             self._place_input(name, goal, scheme, dtype, reason)
@@ -189,7 +212,8 @@ class Planner:
 
     def _place_input(self, name: str, layout: Layout, scheme: Scheme | None, dtype: str, reason: str) -> None:
         value = self.shown[name]
-        layout.check(value.shape, dtype, name) if value.size else None
+        if value.size:
+            layout.check(value.shape, dtype, name)
         self.values[name] = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, ZERO, "input")
         self.history.append(Event(name, str(layout), reason))
 
@@ -208,9 +232,12 @@ class Planner:
             self.history.append(Event(copy, str(layout), reason))
         return self.switched[key]
 
-    def constant(self, name: str, data: np.ndarray) -> None:
-        """A result that is known now (of no elements, or of an operation on none)."""
-        raise LayoutError(f"{name}: tensors without elements are not supported on the board yet")
+    def literal(self, name: str, data: np.ndarray) -> None:
+        """A result that is known now."""
+        scheme, dtype = self.default(name), self.device_dtype(name)
+        self.literals[name] = data
+        self.values[name] = self._constant_value(name, scheme.layout(dtype), scheme, dtype)
+        self.history.append(Event(name, str(scheme.layout(dtype)), "known when the function was compiled"))
 
     def _switch(self, current: PlacedValue, layout: Layout, scheme: Scheme | None, reason: str, clean: bool) -> str:
         """A switch node; `clean`: its padding is made zero, as streamed weights need it."""

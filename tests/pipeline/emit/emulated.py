@@ -69,7 +69,7 @@ def run(graph, inputs, float_dtype="float"):
     images = {addresses[name]: data for name, data in tables.items()}
     for name, value in placed.values.items():
         if value.origin == "constant":
-            image = value.image.pack(to_bits(graph.constants[value.data], value.device_dtype))
+            image = value.image.pack(to_bits(placed.data_of(value, graph.constants), value.device_dtype))
             images[addresses[the_plan.slots[name].segment]] = image
     for name in placed.inputs:
         value = placed.values[name]

@@ -62,3 +62,31 @@ def test_sums_over_rows_and_columns_agree(rows, columns, seed):
         graph = graph_of("ReduceSum", {"x": ("float32", x.shape)}, {"y": ("float32", want.shape)}, {"keepdims": 0}, {"axes": np.array([axis])})
         result, _ = run(graph, {"x": x})
         compare(result["y"], want, "float", np.abs(x).sum(axis=axis))
+
+
+@pytest.mark.parametrize(("shape", "axes", "op"), [((0, 4), (0,), "ReduceSum"), ((4, 0), (1,), "ReduceSum"), ((0,), (0,), "ReduceSum")])
+def test_a_sum_of_nothing_is_zero(shape, axes, op):
+    want = np.zeros([n for a, n in enumerate(shape) if a not in axes], np.float32)
+    graph = graph_of(op, {"x": ("float32", shape)}, {"y": ("float32", want.shape)}, {"keepdims": 0}, {"axes": np.array(axes)})
+    result, _ = run(graph, {"x": np.zeros(shape, np.float32)})
+    assert np.array_equal(result["y"], want)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0, 2)])
+def test_tensors_without_elements_keep_their_shape(shape):
+    graph = graph_of("Add", {"a": ("float32", shape), "b": ("float32", shape)}, {"c": ("float32", shape)})
+    result, _ = run(graph, {"a": np.zeros(shape, np.float32), "b": np.zeros(shape, np.float32)})
+    assert result["c"].shape == shape
+
+
+def test_a_product_over_no_lanes_is_zero():
+    graph = graph_of("MatMul", {"a": ("float32", (3, 0)), "b": ("float32", (0, 5))}, {"y": ("float32", (3, 5))})
+    result, _ = run(graph, {"a": np.zeros((3, 0), np.float32), "b": np.zeros((0, 5), np.float32)})
+    assert np.array_equal(result["y"], np.zeros((3, 5)))
+
+
+def test_concat_leaves_out_what_has_no_elements():
+    x = np.ones((2, 3), np.float32)
+    graph = graph_of("Concat", {"a": ("float32", (0, 3)), "b": ("float32", (2, 3))}, {"y": ("float32", (2, 3))}, {"axis": 0})
+    result, _ = run(graph, {"a": np.zeros((0, 3), np.float32), "b": x})
+    assert np.array_equal(result["y"], x)
