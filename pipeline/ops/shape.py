@@ -450,13 +450,15 @@ def _space_to_depth_infer(node: Node, inputs: Sequence[Any]) -> list[Type]:
     size = _blocks(node, inputs[0].shape)
     n, c, h, w = inputs[0].shape
     require(h % size == 0 and w % size == 0, f"{h}x{w} does not divide into blocks of {size}x{size}")
+    require(attributes(node)["mode"] in ("DCR", "CRD"), "mode is 'DCR' or 'CRD'")
     return [(inputs[0].dtype, (n, c * size * size, h // size, w // size))]
 
 
 def _space_to_depth(node: Node, inputs: Sequence[Any]) -> list[Array]:
     x, size = inputs[0], attributes(node)["blocksize"]
     n, c, h, w = x.shape
-    out = x.reshape(n, c, h // size, size, w // size, size).transpose(0, 3, 5, 1, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if attributes(node)["mode"] == "DCR" else (0, 1, 3, 5, 2, 4)
+    out = x.reshape(n, c, h // size, size, w // size, size).transpose(order)
     return [out.reshape(n, c * size * size, h // size, w // size)]
 
 
@@ -476,6 +478,7 @@ row(
     "Blocks of pixels become channels.",
     (1, 1),
     blocksize=REQUIRED,
+    mode="DCR",
 )
 
 __all__ = ["permutation", "reshaped", "slices", "split_sizes", "squeezed", "unsqueezed"]

@@ -32,7 +32,8 @@ def linear(**changes):
             Node("sum", "Add", ("p", "b"), ("y",), {}, "model.py:4", "net"),
         ),
         "values": {
-            v.name: v for v in (value("x"), value("w", (3, 4)), value("b", (4,)), value("p", (2, 4)), value("y", (2, 4)))
+            v.name: v
+            for v in (value("x"), value("w", (3, 4)), value("b", (4,)), value("p", (2, 4)), value("y", (2, 4)))
         },
         "constants": {"w": np.ones((3, 4), np.float32), "b": np.arange(4, dtype=np.float32)},
     }
