@@ -82,7 +82,8 @@ def check(store: Store, repair: bool = False) -> Report:
     report.findings += _other_files(store)
     if repair:
         report.findings = [_repaired(store, finding) for finding in report.findings]
-        with store.index.write() as connection:
+        # Alone: an object that is seen here must not be collected before its row is written.
+        with _list_lock(store), store.index.write() as connection:
             report.rebuilt = rebuild.fill(connection, store.root, store.objects)
     report.findings.sort(key=lambda finding: (CLASSES.index(finding.kind), finding.what))
     report.seconds = time.perf_counter() - clock
@@ -103,7 +104,7 @@ def rebuild_index(root: Path) -> tuple[int, Path | None]:
         with locks.exclusive(root / "index.lock", "the index", 60.0):
             aside = Index(root, False, lambda connection: None).put_aside()
         store = open_store(root)  # an empty index is filled when it is created
-    with store.index.write() as connection:
+    with _list_lock(store), store.index.write() as connection:
         rebuild.fill(connection, root, store.objects)
         count = connection.execute(sa.select(sa.func.count()).select_from(schema.actions)).scalar_one()
     store.close()
@@ -231,7 +232,7 @@ def _move(store: Store, name: str) -> str:
 def _list_lock(store: Store) -> locks.Held:
     if store.read_only:
         return locks.nothing()
-    return locks.exclusive(store.root / "gc.lock", "the store (fsck lists its files)", store.timeout)
+    return locks.exclusive(store.root / "gc.lock", "the store (fsck)", store.timeout)
 
 
 def _inside(store: Store, path: Path) -> str:

@@ -25,7 +25,8 @@ def trace(program: Program, options: Options, services: Services) -> Outputs:
     """Python function -> exported ONNX and signature. The one adapter that starts from a function."""
     from mlsdk.pipeline.trace import trace as traced
 
-    return traced_artifacts(traced(program.function, program.sample, **program.keywords), program.keywords.get("state"))
+    result = traced(program.function, program.sample, **program.keywords)
+    return traced_artifacts(result, program.keywords.get("state"))
 
 
 def traced_artifacts(traced: Any, state: Mapping[str, Any] | None = None) -> dict[str, bytes]:

@@ -166,8 +166,19 @@ class InstanceParameter(luigi.Parameter[Any]):
 
     def serialize(self, x: luigi.Task) -> str:
         head = f"{type(x).__module__}:{type(x).__qualname__}"
-        parameters = x.to_str_params(only_significant=False)
+        texts = x.to_str_params(only_significant=False)
+        parameters = {
+            name: texts[name] for name, parameter in x.get_params() if texts[name] != _default_text(parameter)
+        }
         return f"{head}?{json.dumps(parameters, sort_keys=True)}" if parameters else head
+
+
+def _default_text(parameter: luigi.Parameter[Any]) -> str | None:
+    """A default as text, so that a task's text names only what is not."""
+    default = parameter._default
+    if default is luigi.parameter._no_value:
+        return None
+    return str(parameter.serialize(parameter.normalize(default)))
 
 
 def key_value(value: Any) -> Any:

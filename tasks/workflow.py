@@ -133,7 +133,10 @@ class Workflow(luigi.WrapperTask, metaclass=ContentRegister):
     # -- what a workflow says ----------------------------------------------------------------------------------------
 
     def steps(self) -> Mapping[str, ContentTask]:
-        """Steps that the programs need; their artifacts arrive in program() as `name/artifact`."""
+        """Steps that the programs need; their artifacts arrive in program() as `name/artifact`.
+
+        For a program they are made with the significant parameters alone, the others at their defaults.
+        """
         return {}
 
     def program(self, name: str, inputs: Mapping[str, bytes]) -> Program:

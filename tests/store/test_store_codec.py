@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlsdk.store import BadName, Recipe, canonical, changes, decode, digest_of
@@ -23,6 +23,7 @@ values = st.recursive(
 DIFFERENT = [1, 1.0, True, "1", b"1", [1], (1,), {"1": 1}, None, 0, 0.0, -0.0, False, "", [], (), {}, [[]], ["list", 1]]
 
 
+@settings(deadline=None)
 @given(values)
 def test_canonical_text_decodes_to_the_same_value(value):
     assert canonical(decode(canonical(value))) == canonical(value)

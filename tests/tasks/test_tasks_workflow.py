@@ -184,6 +184,7 @@ def test_parameters_of_another_type_are_another_task():
     assert type(Anything(value=True).value) is bool
 
 
+@pytest.mark.filterwarnings("ignore:Parameter")
 def test_a_parameter_without_a_canonical_form_is_said():
     with pytest.raises(Exception, match="a key cannot hold"):
         Anything(value=object())
