@@ -30,8 +30,10 @@ def trace(program: Program, options: Options, services: Services) -> Outputs:
 
 
 def traced_artifacts(traced: Any, state: Mapping[str, Any] | None = None) -> dict[str, bytes]:
-    """What the tracer gives, as artifacts; Context.compile publishes the same. `state`: registered name -> torch tensor,
-    whose present values travel with the application."""
+    """What the tracer gives, as artifacts; Context.compile publishes the same.
+
+    `state`: registered name -> torch tensor, whose present values travel with the application.
+    """
     from mlsdk.pipeline.ir import archive
     from mlsdk.pipeline.ir.graph import sources
 

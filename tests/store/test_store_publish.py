@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import subprocess
 import time
 
 import invariants
@@ -20,6 +21,7 @@ from mlsdk.store import (
     StoreReadOnly,
     digest_of,
     files,
+    fsck,
     query,
 )
 
@@ -176,6 +178,39 @@ def test_a_full_disk_is_said_and_leaves_nothing(root):
         assert store.get(RECIPE) is None
         publish(store)
     invariants.check(root)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 1 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("size", [700_000, 3_000], ids=["object", "many small"])
+def test_a_disk_that_really_is_full(small_disk, size):
+    """Whichever write hits the end, of an object, a manifest or the index, the store stays whole."""
+    root = small_disk / "store"
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(300_000))
+    good = []
+    with stores.open(root) as store, pytest.raises(StoreFull, match="no space left in"):
+        for number in range(1000):
+            recipe = Recipe("Fill", 1, {"number": number})
+            publish(store, {"out": os.urandom(size)}, recipe)
+            good.append(recipe)
+    assert not list((root / "tmp").iterdir())
+    with stores.open(root) as store:
+        assert all(store.get(recipe) for recipe in good)
+        assert store.get(Recipe("Fill", 1, {"number": len(good)})) is None
+        ballast.unlink()
+        publish(store, {"out": os.urandom(3000)}, Recipe("Fill", 1, {"number": len(good)}))
+        assert fsck.check(store).clean
 
 
 CALLS = ("write", "fsync", "rename")
