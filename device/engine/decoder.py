@@ -23,6 +23,7 @@ from ..isa.checks import fixed_mask_cycles
 from ..isa.footprint import MASK_LETTER, addresses, is_turnaround
 from ..isa.table import Opcode, lookup
 from ..numerics.fast import rows as kernels
+from .loops import Per, fixed_view
 from .views import ITER, LANE, STATIC, Rows, View, overlap, same_rows
 
 if TYPE_CHECKING:
@@ -43,15 +44,6 @@ class Call:
 
     def __init__(self, kernel: Callable, args: tuple, batchable: bool = True) -> None:
         self.kernel, self.args, self.batchable = kernel, args, batchable
-
-
-class Per:
-    """A plain value for each iteration."""
-
-    __slots__ = ("values",)
-
-    def __init__(self, values: list) -> None:
-        self.values = values
 
 
 class Result:
@@ -77,6 +69,8 @@ class Decoder:
         self.t_low_zero = machine.t_low_zero()
         self.depth, self.count, self.indices = 0, 0, ()  # type: ignore[var-annotated]
         self.lanes = 0  # iterations in a batch
+        self.private: dict[str, tuple[np.ndarray, np.ndarray, int]] = {}
+        self._views: dict[tuple, View] = machine.view_cache
         self._buffers: dict[tuple[str, int], list[np.ndarray]] = machine.buffers
         self._row_cache: dict[tuple, View] = machine.row_cache
         self._taken: list[np.ndarray] = []
@@ -105,6 +99,13 @@ class Decoder:
         return self.buffer_view(mem, words)
 
     def buffer_view(self, mem: np.ndarray, words: int) -> View:
+        key = (id(mem), words, self.lanes)
+        found = self._views.get(key)
+        if found is None:
+            found = self._views[key] = self._new_buffer_view(mem, words)
+        return found
+
+    def _new_buffer_view(self, mem: np.ndarray, words: int) -> View:
         if not self.lanes:
             return View(mem, _BUFFER_PARTS[words], STATIC, words <= 2)
         zero = 16 * self.lanes
@@ -132,6 +133,8 @@ class Decoder:
                     self._row_cache.clear()
                 rows = _rows(np.array(addrs), width, SIZES[space])
                 found = self._row_cache[key] = View(self.state.pe[space], rows, STATIC, width <= 2)
+            if self.private:
+                return fixed_view(self, space, found.rows, found.low_zero) or found
             return found
         table = np.array(addrs)[None, :] + stride * np.arange(self.count)[:, None]
         return View(self.state.pe[space], _rows(table, width, SIZES[space]), ITER, width <= 2)
@@ -192,7 +195,25 @@ class Decoder:
         return (address + offsets) % size
 
     def t_view(self) -> View:
-        return _t_view(self.state.pe[m.T], self.t_low_zero)
+        return self._t(self.t_low_zero)
+
+    def _t(self, low_zero: bool) -> View:
+        if self.private:
+            found = fixed_view(self, m.T, _T_ROWS[low_zero], low_zero)
+            if found is not None:
+                return found
+        return _t_view(self.state.pe[m.T], low_zero)
+
+    def settle_forwards(self) -> None:
+        """Forward registers that show a memory move to buffers of their own."""
+        self._taken = []
+        own = {id(b) for b in self._buffers.get(("buffer", 1), ())} | {id(b) for b in self.state.forward.values()}
+        for name, view in self.forward.items():
+            if id(view.mem) not in own:
+                words = 2 if view.low_zero else 4
+                saved = self.buffer(words)
+                self.call(kernels.copy, view.mem, view.words(words), saved.mem, saved.words(words))
+                self.forward[name] = saved
 
     def _fixed(self, space: str, bits: int) -> View:
         mem = self.state.fixed[space]
@@ -371,7 +392,7 @@ class Decoder:
             self.call(kernels.copy_masked, view.mem, view.words(words), target.mem, rows, self.state.masks, nr, high, low, batchable=False)
 
     def _write_t(self, view: View, mask: tuple) -> None:
-        target = _t_view(self.state.pe[m.T], False)
+        target = self._t(False)
         if mask is NO_MASK and view.low_zero:
             words = 2 if self.t_low_zero else 4
             self._copy(view, target, words, mask)

@@ -26,6 +26,8 @@ from ..memory.state import State
 from . import moves
 from .clock import Clock
 from .decoder import Call, Decoder
+from .loops import Body, Per
+from .loops import decode as decode_loop
 from .mau import Decoded
 from .views import View
 
@@ -68,6 +70,7 @@ class Machine:
         self.between: Callable[[], None] | None = None  # called between stretches of a program
         self.buffers: dict[tuple[str, int], list[np.ndarray]] = {}
         self.row_cache: dict[tuple, View] = {}
+        self.view_cache: dict[tuple, View] = {}
         self._decoded = {side: Decoded(raw) for side, raw in self.state.matrix.items()}
         self._programs: OrderedDict[int, tuple[Any, dict[str, int], Any, list]] = OrderedDict()
 
@@ -160,7 +163,8 @@ class Machine:
             elif isinstance(s, m.MaskLine):
                 decoder.mask = (s.entry, s.targets, s.long2)
             elif isinstance(s, m.Move):
-                decoder.call(moves.execute, self.state, s, _address(s.src, symbols, decoder.indices), _address(s.dst, symbols, decoder.indices), batchable=False)
+                addresses = [_address(o, symbols, decoder.indices, decoder.count) for o in (s.src, s.dst)]
+                decoder.call(moves.execute, self.state, s, *addresses, batchable=False)
             elif isinstance(s, m.Loop):
                 self._loop(decoder, s, symbols, on_marker)
             elif isinstance(s, m.Marker):
@@ -175,8 +179,17 @@ class Machine:
 
     def _loop(self, decoder: Decoder, loop: m.Loop, symbols: dict[str, int], on_marker: Callable[[str], None] | None) -> None:
         outer = decoder.indices
+        body = Body(loop, outer)
+        if body.simple and loop.count > 1 and not decoder.count:
+            result = decode_loop(decoder, loop, body, lambda s: self._statement(decoder, s, symbols, on_marker))
+            if isinstance(result, list):
+                decoder.calls += [Call(kernel, args) for kernel, args in result]
+                return
+            if result is not None:
+                decoder.call(result)
+                return
         for iteration in range(loop.count):
-            decoder.indices = (*outer, iteration)  # type: ignore[assignment]
+            decoder.indices = (*outer, iteration)
             decoder.depth = len(decoder.indices)
             for s in loop.body:
                 self._statement(decoder, s, symbols, on_marker)
@@ -231,7 +244,8 @@ def straight(decoder: Decoder) -> list[tuple[Callable, tuple]]:
     return calls
 
 
-def _address(o: m.Operand | None, symbols: Mapping[str, int], indices: tuple[int, ...]) -> int:
+def _address(o: m.Operand | None, symbols: Mapping[str, int], indices: tuple[int, ...], count: int) -> Any:
+    """LW address of an operand, for each iteration of the loop that is being decoded (count > 0) if it advances there."""
     if o is None:
         return 0
     addr = o.addr + sum(s * i for s, i in zip(o.strides, indices))
@@ -239,6 +253,9 @@ def _address(o: m.Operand | None, symbols: Mapping[str, int], indices: tuple[int
         if o.symbol not in symbols:
             raise ExecutionError(f"segment `{o.symbol}` has no address; pass it in symbols")
         addr += symbols[o.symbol]
+    depth = len(indices)
+    if count and len(o.strides) > depth and o.strides[depth]:
+        return Per([addr + o.strides[depth] * i for i in range(count)])
     return addr
 
 

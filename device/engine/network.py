@@ -13,6 +13,7 @@ from ..isa.table import Opcode
 from ..numerics.fast import network as kernels
 from ..numerics.fast import rows as row_kernels
 from ..numerics.reduce import reduce_lw, unit
+from .loops import Per
 from .mau import NONE, Fetched
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ def decode_to_pe(d: Decoder, instruction: m.Instruction, opcode: Opcode) -> tupl
         memory, rows = d.state.turnaround, table
     else:
         memory, rows = d.state.l1bm, d.lw_table(source, table, spec.L1BM_LW)
-    emit = lambda v: d.call(kernels.to_pes, memory, rows, v.mem, v.words(words), batchable=False)  # noqa: E731
+    from_l1bm = source.space == m.L1BM
+    if d.lanes and isinstance(rows, np.ndarray):
+        rows = Per([rows] * d.count)
+    emit = lambda v: d.call(kernels.to_pes, memory, rows, v.mem, v.words(words), batchable=from_l1bm)  # noqa: E731
     return Result(opcode, words, [], emit), 1
 
 

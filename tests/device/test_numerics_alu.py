@@ -10,7 +10,6 @@ from patterns import FORMATS, LANES, elements, lws_of, words_of
 
 from mlsdk.device.numerics.fast import alu as fast
 from mlsdk.device.numerics.formats import HALF
-from mlsdk.device.numerics.formats import FORMATS as BY_LETTER
 from mlsdk.device.numerics.reduce import join, reduce_lw, split, unit
 from mlsdk.device.numerics.reference import alu, network
 

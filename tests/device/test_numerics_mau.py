@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patterns import LANES, elements, lws_of, words_of
 
-from mlsdk.device.numerics.fast import mau_double, mau_half, mau_single, matrix
-from mlsdk.device.numerics.formats import DOUBLE, HALF, SINGLE, FORMATS, convert
+from mlsdk.device.numerics.fast import matrix, mau_double, mau_half, mau_single
+from mlsdk.device.numerics.formats import DOUBLE, FORMATS, HALF, SINGLE, convert
 from mlsdk.device.numerics.reference import blockfloat, mau
 
 U = np.uint32

@@ -22,10 +22,10 @@ def copy(sm, sr, dm, dr):
 
 @kernel
 def fill(dm, dr, values):
-    """dm[dr[i]] = values[i] in every PE."""
+    """dm[dr[i]] = values[i] in every PE; the values repeat when there are more rows."""
     for i in range(dr.size):
         d = dm[dr[i]]
-        v = values[i]
+        v = values[i % values.size]
         for k in range(PES):
             d[k] = v
 
