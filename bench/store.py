@@ -1,4 +1,4 @@
-"""Figures of the store and of cached builds: `python bench/store.py [--json]`. Ratios are measured in one run."""
+"""Figures of the store and of cached builds. Ratios are measured in one run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ from mlsdk.tasks.session import Session
 TRACED = {"exported.onnx": b"graph " * 2000, "signature.json": b"{}\n", "sources.json": b"{}\n"}
 
 
-def main() -> None:
-    figures: list[tuple[str, float, str, str]] = []
-
-    def note(name: str, value: float, unit: str, reach: str = "") -> None:
-        figures.append((name, value, unit, reach))
-
+def measure(note: Callable[..., None]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         processes(note)
@@ -37,13 +32,6 @@ def main() -> None:
         memories(root / "memory", note)
         many(root / "many", note)
         checking(root / "check", note)
-    if "--json" in sys.argv:
-        print(
-            json.dumps({name: {"value": value, "unit": unit, "reach": reach} for name, value, unit, reach in figures})
-        )
-        return
-    for name, value, unit, reach in figures:
-        print(f"{name:<58} {value:>10.3f} {unit:<6} {reach}")
 
 
 def processes(note: Callable[..., None]) -> None:
@@ -192,7 +180,3 @@ def best(work: Callable[[], object], times: int = 7) -> float:
 
 def wall(command: list[str]) -> float:
     return best(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL), 5)
-
-
-if __name__ == "__main__":
-    main()
