@@ -25,9 +25,9 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "simplify": simplify,
         "identities": remove_identities,
         "movement": merge_movement,
+        "share-equal": share_equal,
         "gemm": fuse_gemm,
         "batch-norm": fold_batch_norm,
-        "share-equal": share_equal,
     }
 )
 
