@@ -38,7 +38,13 @@ def main(names: list[str]) -> int:
         for head in ("figure", "value", "unit", "reach", "bound"):
             table.add_column(head, justify="right" if head == "value" else "left")
         for f in figures:
-            table.add_row(f["name"], f"{f['value']:,.4g}" if isinstance(f["value"], float) else f"{f['value']:,}", f["unit"], f["reach"], f["bound"])
+            table.add_row(
+                f["name"],
+                f"{f['value']:,.4g}" if isinstance(f["value"], float) else f"{f['value']:,}",
+                f["unit"],
+                f["reach"],
+                f["bound"],
+            )
         console.print(table)
         host = {"python": platform.python_version(), "cores": os.cpu_count(), "machine": platform.machine()}
         (RESULTS / f"{name}.json").write_text(json.dumps({"host": host, "figures": figures}, indent=1) + "\n")

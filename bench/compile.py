@@ -41,7 +41,13 @@ def measure(note: Callable[..., None]) -> None:
         environment = {**os.environ, "MLSDK_STORE": f"{folder}/store", "MLSDK_STATE": f"{folder}/state"}
         torch = min(_process([sys.executable, "-c", "import torch"], environment)[0] for _ in range(3))
         cold = {**environment, "NUMBA_CACHE_DIR": f"{folder}/numba"}
-        note("cold add, empty store, empty numba cache", _process([sys.executable, "-c", ADD, folder], cold)[0], "s", "< 6", f"import torch {torch:.2f}")
+        note(
+            "cold add, empty store, empty numba cache",
+            _process([sys.executable, "-c", ADD, folder], cold)[0],
+            "s",
+            "< 6",
+            f"import torch {torch:.2f}",
+        )
         walls, firsts, agains, calls = [], [], [], []
         for i in range(5):
             environment["MLSDK_STORE"] = f"{folder}/store{i}"
@@ -56,9 +62,16 @@ def measure(note: Callable[..., None]) -> None:
         wall, printed = _process(["mlsdk", "run", "digits", "--json"], environment)
         digits = json.loads(printed)
         note("digits: everything, empty store", wall, "s")
-        note("digits: everything, warm store", _process(["mlsdk", "run", "digits", "--json"], environment)[0], "s", "< 1 beyond imports")
+        note(
+            "digits: everything, warm store",
+            _process(["mlsdk", "run", "digits", "--json"], environment)[0],
+            "s",
+            "< 1 beyond imports",
+        )
         note("digits: steps of a batch of 64", digits["steps_per_batch"], "steps", "<= 1500")
-        note("digits: accuracy on the board", digits["accuracy"]["board"], "", f"torch {digits['accuracy']['torch']:.4f}")
+        note(
+            "digits: accuracy on the board", digits["accuracy"]["board"], "", f"torch {digits['accuracy']['torch']:.4f}"
+        )
     golden = json.loads((Path(__file__).parents[1] / "tests/replay/golden.json").read_text())
     for case, recorded in sorted(golden.items()):
         note(f"replay corpus: {case}", recorded["steps"], "steps")

@@ -3,7 +3,6 @@
 import os
 
 import pytest
-
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("ci", deadline=None, max_examples=int(os.environ.get("MLSDK_EXAMPLES", "30")), derandomize=True,

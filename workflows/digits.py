@@ -1,8 +1,8 @@
 """Handwritten digits: train a small MLP with torch, compile its inference, and run the whole test set on the board.
 
-    mlsdk run digits
-    mlsdk run digits --param batch=32 --option float_dtype=float
-    luigi --module mlsdk.workflows.digits Digits --local-scheduler
+mlsdk run digits
+mlsdk run digits --param batch=32 --option float_dtype=float
+luigi --module mlsdk.workflows.digits Digits --local-scheduler
 """
 
 from __future__ import annotations

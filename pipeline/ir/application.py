@@ -68,7 +68,8 @@ class Application:
             "signature": json.loads(self.signature.to_json()),
             "program": json.loads(self.program.to_json()),
             "values": {
-                name: [p.segment, p.offset, p.dtype, p.shape, p.device_dtype, str(p.layout)] for name, p in self.values.items()
+                name: [p.segment, p.offset, p.dtype, p.shape, p.device_dtype, str(p.layout)]
+                for name, p in self.values.items()
             },
             "data": entries,
             "facts": dict(self.facts),
@@ -92,7 +93,8 @@ class Application:
                     raise GraphError(f"the application is cut off in the data of {segment}; compile the function again")
                 filled[segment] = np.frombuffer(blobs[at : at + size], "<u8").reshape(groups, -1)
             values = {
-                name: Placement(v[0], v[1], v[2], tuple(v[3]), v[4], Layout.parse(v[5])) for name, v in header["values"].items()
+                name: Placement(v[0], v[1], v[2], tuple(v[3]), v[4], Layout.parse(v[5]))
+                for name, v in header["values"].items()
             }
             return cls(
                 Signature.from_json(json.dumps(header["signature"])),

@@ -42,7 +42,9 @@ def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(arrays):
             member = io.BytesIO()
-            np.lib.format.write_array(member, np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape), allow_pickle=False)
+            np.lib.format.write_array(
+                member, np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape), allow_pickle=False
+            )
             archive.writestr(zipfile.ZipInfo(name + ".npy", _EPOCH), member.getvalue())
     return buffer.getvalue()
 
@@ -53,7 +55,9 @@ def unpack_arrays(data: bytes, name: str = "arrays") -> dict[str, np.ndarray]:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             found = {}
             for member in archive.namelist():
-                found[member.removesuffix(".npy")] = np.lib.format.read_array(io.BytesIO(archive.read(member)), allow_pickle=False)
+                found[member.removesuffix(".npy")] = np.lib.format.read_array(
+                    io.BytesIO(archive.read(member)), allow_pickle=False
+                )
             return found
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
         raise GraphError(f"{name} is damaged ({error}); build it again") from error

@@ -51,7 +51,9 @@ def half_from_single(bits: np.ndarray) -> np.ndarray:
     value = np.where(exponent == 255, 63 * 512, value)
     infinite = value >= 63 * 512
     zero = (value < 512) | (exponent == 0)
-    result = np.where(infinite, sign | 63 * 512, np.where(zero, 0, sign | np.clip(value, 0, 63 * 512).astype(np.uint32)))
+    result = np.where(
+        infinite, sign | 63 * 512, np.where(zero, 0, sign | np.clip(value, 0, 63 * 512).astype(np.uint32))
+    )
     return result.astype(np.uint16)
 
 

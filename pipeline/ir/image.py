@@ -158,7 +158,9 @@ class Image:
             levels.append({lv: self.layout.digits(axis, lv)[:size] for lv in (L2B, L1B, MAB, PE, ADDR, W)})
         for term in self.copy_terms() if with_copies else []:
             steps = np.arange(term.n) * term.stride
-            levels.append({lv: steps if lv == term.level else np.zeros(term.n, np.int64) for lv in (L2B, L1B, MAB, PE, ADDR, W)})
+            levels.append(
+                {lv: steps if lv == term.level else np.zeros(term.n, np.int64) for lv in (L2B, L1B, MAB, PE, ADDR, W)}
+            )
         return levels
 
     def element_index(self) -> np.ndarray:

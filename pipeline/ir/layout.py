@@ -105,7 +105,9 @@ class Layout:
         """Raise LayoutError unless the layout holds `shape` in `dtype` without overlap and within each level."""
         shape = tuple(shape)
         if len(shape) != self.rank:
-            raise LayoutError(f"{name}: {self} has {self.rank} axes, the tensor has shape {shape}; write one axis for each")
+            raise LayoutError(
+                f"{name}: {self} has {self.rank} axes, the tensor has shape {shape}; write one axis for each"
+            )
         for axis, (size, extent) in enumerate(zip(shape, self.extents)):
             if size > extent:
                 raise LayoutError(
@@ -171,7 +173,9 @@ class _Parser:
             match = _TOKEN.match(stripped, at)
             if not match:
                 raise LayoutError(f"layout {text!r}: column {at + 1}: {stripped[at]!r} is not part of the notation")
-            self.tokens.append((match.group().strip(), match.start() + len(match.group()) - len(match.group().lstrip())))
+            self.tokens.append(
+                (match.group().strip(), match.start() + len(match.group()) - len(match.group().lstrip()))
+            )
             at = match.end()
 
     def fail(self, wanted: str) -> LayoutError:

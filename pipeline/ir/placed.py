@@ -131,7 +131,15 @@ def _value_json(v: PlacedValue) -> dict[str, Any]:
 def _value(d: Mapping[str, Any]) -> PlacedValue:
     layout = Layout.parse(d["layout"])
     return PlacedValue(
-        d["name"], d["dtype"], tuple(d["shape"]), d["device_dtype"], layout, scheme_from_json(d["scheme"]), d["pad"], d["origin"], d["data"]
+        d["name"],
+        d["dtype"],
+        tuple(d["shape"]),
+        d["device_dtype"],
+        layout,
+        scheme_from_json(d["scheme"]),
+        d["pad"],
+        d["origin"],
+        d["data"],
     )
 
 
@@ -170,4 +178,9 @@ def _node_json(p: PlacedNode) -> dict[str, Any]:
 
 def _node(d: Mapping[str, Any]) -> PlacedNode:
     attrs = {key: _attr(value) for key, value in d["attrs"].items()}
-    return PlacedNode(Node(d["name"], d["op"], tuple(d["inputs"]), tuple(d["outputs"]), attrs), d["emitter"], d["kernel"], d["batches"])
+    return PlacedNode(
+        Node(d["name"], d["op"], tuple(d["inputs"]), tuple(d["outputs"]), attrs),
+        d["emitter"],
+        d["kernel"],
+        d["batches"],
+    )

@@ -93,12 +93,15 @@ def _encode(s: m.Statement) -> Any:
         if not strides:
             return format_statement(s)
         plain = m.Bundle(
-            tuple(m.Instruction(i.mnemonic, tuple(_plain(o) for o in i.operands), i.flush) for i in s.instructions), s.note
+            tuple(m.Instruction(i.mnemonic, tuple(_plain(o) for o in i.operands), i.flush) for i in s.instructions),
+            s.note,
         )
         return ["pe", format_statement(plain), strides]
     if isinstance(s, m.Move):
         plain_move = replace(
-            s, src=_plain(s.src) if s.src else None, dst=_plain(s.dst) if s.dst else None  # type: ignore[arg-type]
+            s,
+            src=_plain(s.src) if s.src else None,
+            dst=_plain(s.dst) if s.dst else None,  # type: ignore[arg-type]
         )
         sides = [[o.symbol, list(o.strides)] if o is not None else ["", []] for o in (s.src, s.dst)]
         return ["mv", format_statement(plain_move), *sides]

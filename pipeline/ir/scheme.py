@@ -263,7 +263,12 @@ def _cut(digits: list[Digit], sizes: list[int], has_lane: bool, ranks: _Ranks) -
 
 
 def spread(
-    shape: Sequence[int], lane: int | None, *, lanes_too: bool = True, levels: Sequence[str] = (L2B, L1B, MAB), rows_first: bool = True
+    shape: Sequence[int],
+    lane: int | None,
+    *,
+    lanes_too: bool = True,
+    levels: Sequence[str] = (L2B, L1B, MAB),
+    rows_first: bool = True,
 ) -> Scheme:
     """The default scheme of a tensor: rows over L2B, L1B and MAB as far as they go, the rest in LM; when rows leave a
     level unused, the blocks of the lane axis take it (`lanes_too`)."""

@@ -18,5 +18,6 @@ def fixed_to_json(fixed: Mapping[str, Fixed]) -> bytes:
 
 def fixed_from_json(data: bytes) -> dict[str, Fixed]:
     return {
-        name: Fixed(Layout.parse(layout), dtype, scheme_from_json(scheme)) for name, (layout, dtype, scheme) in json.loads(data).items()
+        name: Fixed(Layout.parse(layout), dtype, scheme_from_json(scheme))
+        for name, (layout, dtype, scheme) in json.loads(data).items()
     }

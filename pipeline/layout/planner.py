@@ -96,7 +96,9 @@ class Planner:
         for name in self.graph.inputs:
             if name not in self.values:
                 self._place(name, self.default(name), "no node reads it")
-        placed = Placed(self.graph.name, self.graph.inputs, tuple(outputs), tuple(self.nodes), self.values, self.literals)
+        placed = Placed(
+            self.graph.name, self.graph.inputs, tuple(outputs), tuple(self.nodes), self.values, self.literals
+        )
         return placed, tuple(self.history)
 
     def _known(self, node: Node) -> bool:
@@ -117,7 +119,9 @@ class Planner:
             elif name in empty or (not free and position < 2):
                 arrays.append(np.zeros(self.shape(name), self.value(name).dtype))
             else:
-                raise LayoutError(f"{node.name}: {node.op} of {empty[0]}, which has no elements, is not supported on the board")
+                raise LayoutError(
+                    f"{node.name}: {node.op} of {empty[0]}, which has no elements, is not supported on the board"
+                )
         for name, array in zip(outputs, run_operator(node, arrays)):
             self.literal(name, array)
         return True
@@ -204,9 +208,7 @@ class Planner:
     def _place(self, name: str, scheme: Scheme, reason: str) -> None:
         if name in self.graph.constants:
             dtype = self.device_dtype(name)
-            self.values[name] = replace(
-                self._constant_value(name, scheme.layout(dtype), scheme, dtype), name=name
-            )
+            self.values[name] = replace(self._constant_value(name, scheme.layout(dtype), scheme, dtype), name=name)
         else:
             self._place_input(name, scheme.layout(self.device_dtype(name)), scheme, self.device_dtype(name), reason)
 
@@ -244,8 +246,12 @@ class Planner:
         name = self.fresh(f"{current.name}.switched")
         self.shown[name] = Value(name, current.dtype, current.shape)
         layout.check(current.shape, current.device_dtype, name)
-        self.values[name] = replace(current, name=name, layout=layout, scheme=scheme, pad=ZERO if clean else ANY, origin="node", data="")
-        node = Node(self.fresh(f"Switch_{current.name}"), "MNCoreLayoutSwitch", (current.name,), (name,), {"clean": int(clean)})
+        self.values[name] = replace(
+            current, name=name, layout=layout, scheme=scheme, pad=ZERO if clean else ANY, origin="node", data=""
+        )
+        node = Node(
+            self.fresh(f"Switch_{current.name}"), "MNCoreLayoutSwitch", (current.name,), (name,), {"clean": int(clean)}
+        )
         self.nodes.append(PlacedNode(node, "move"))
         self.history.append(Event(name, str(layout), reason or "a switch"))
         return name

@@ -10,7 +10,9 @@ from jinja2 import Environment, FileSystemLoader
 from mlsdk.pipeline.ir.placed import Placed
 from mlsdk.pipeline.layout.planner import Event
 
-_PAGES = Environment(loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, keep_trailing_newline=True)
+_PAGES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, keep_trailing_newline=True
+)
 
 
 def _page(title: str, intro: str, head: Sequence[str], rows: Sequence[Sequence[object]], code=(), numbers=()) -> bytes:
@@ -21,7 +23,16 @@ def _page(title: str, intro: str, head: Sequence[str], rows: Sequence[Sequence[o
 def layout_page(placed: Placed) -> bytes:
     """Every value with its final layout."""
     rows = [
-        (v.name, v.origin, v.dtype, v.device_dtype, "x".join(map(str, v.shape)) or "scalar", str(v.layout), v.image.addresses, v.image.group_size)
+        (
+            v.name,
+            v.origin,
+            v.dtype,
+            v.device_dtype,
+            "x".join(map(str, v.shape)) or "scalar",
+            str(v.layout),
+            v.image.addresses,
+            v.image.group_size,
+        )
         for v in placed.values.values()
     ]
     head = ("value", "origin", "dtype", "on the board", "shape", "layout", "LM LW per PE", "DRAM LW per group")
@@ -33,7 +44,9 @@ def history_page(history: Sequence[Event]) -> bytes:
     """The planner's decisions in order."""
     rows = [(i, e.value, e.layout, e.reason) for i, e in enumerate(history, 1)]
     intro = "The decisions of the layout planner in the order in which they were made."
-    return _page("Layout plan history", intro, ("#", "value", "layout", "why"), rows, code=("value", "layout"), numbers=("#",))
+    return _page(
+        "Layout plan history", intro, ("#", "value", "layout", "why"), rows, code=("value", "layout"), numbers=("#",)
+    )
 
 
 def time_slice_page(placed: Placed) -> bytes:

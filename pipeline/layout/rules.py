@@ -42,7 +42,10 @@ def elementwise(planner: Planner, node: Node) -> None:
     shape = planner.shape(out)
     inputs = [name for name in node.inputs if name]
     scheme = _common_scheme(planner, inputs, shape)
-    operands = [planner.want(name, scheme.restrict(planner.shape(name), shape), reason=f"operand of {node.op}") for name in inputs]
+    operands = [
+        planner.want(name, scheme.restrict(planner.shape(name), shape), reason=f"operand of {node.op}")
+        for name in inputs
+    ]
     pads = {planner.values[name].pad for name in operands}
     pad = ZERO if node.op in KEEPS_ZERO and pads == {ZERO} else ANY
     planner.put(node, "elementwise", operands, [scheme], pad=pad)
@@ -99,7 +102,9 @@ def _thin(scheme: Scheme, shape: tuple[int, ...]) -> bool:
 def reducible(scheme: Scheme, axes: tuple[int, ...], dtype: str) -> bool:
     """Whether the spatial levels of the reduced axes belong to them alone, so that the network can combine them."""
     levels = {d.level for a in axes for d in scheme.axes[a] if d.level != LOCAL and d.n > 1}
-    others = {d.level for a, axis in enumerate(scheme.axes) if a not in axes for d in axis if d.level != LOCAL and d.n > 1}
+    others = {
+        d.level for a, axis in enumerate(scheme.axes) if a not in axes for d in axis if d.level != LOCAL and d.n > 1
+    }
     others |= {d.level for d in scheme.copies}
     return not levels & others and (not levels or dtype != "int")
 
@@ -187,7 +192,12 @@ def transpose(planner: Planner, node: Node) -> None:
     perm = tuple(attributes(node).get("perm") or range(rank - 1, -1, -1))
     value = planner.values[source]
     scheme = value.scheme.permute(perm) if value.scheme is not None else None
-    planner.view(replace(node, attrs={**node.attrs, "perm": perm}), source, scheme, value.layout.transpose(perm) if scheme is None else None)
+    planner.view(
+        replace(node, attrs={**node.attrs, "perm": perm}),
+        source,
+        scheme,
+        value.layout.transpose(perm) if scheme is None else None,
+    )
 
 
 def move(planner: Planner, node: Node) -> None:
@@ -265,8 +275,19 @@ def _vectors(planner: Planner, node: Node, a: str, b: str) -> None:
     batch = planner.shape(a)[:-2] if len(shape_a) > 1 else planner.shape(b)[:-2]
     full = (*batch, planner.shape(a)[-2], planner.shape(b)[-1])
     middle = planner.temporary(node.outputs[0], full)
-    _product(planner, replace(node, name=planner.fresh(node.name), inputs=(a, b), outputs=(middle,)), a, b, None, False, False)
-    reshape(planner, Node(planner.fresh(f"{node.name}.flat"), "Reshape", (middle,), node.outputs, {}, node.source, node.scope))
+    _product(
+        planner,
+        replace(node, name=planner.fresh(node.name), inputs=(a, b), outputs=(middle,)),
+        a,
+        b,
+        None,
+        False,
+        False,
+    )
+    reshape(
+        planner,
+        Node(planner.fresh(f"{node.name}.flat"), "Reshape", (middle,), node.outputs, {}, node.source, node.scope),
+    )
 
 
 def _viewed(planner: Planner, node: Node, name: str, shape: tuple[int, ...]) -> str:
@@ -319,7 +340,9 @@ def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, tra
     fused = bias is not None and _fusable(planner, bias, n, dtype_c)
     if fused:
         wanted = "double" if dtype_c == "double" else "single"
-        inputs.append(planner.want(bias, scheme_c.restrict(planner.shape(bias), shape_c), wanted, reason=f"bias of {node.op}"))  # type: ignore[arg-type]
+        inputs.append(
+            planner.want(bias, scheme_c.restrict(planner.shape(bias), shape_c), wanted, reason=f"bias of {node.op}")
+        )  # type: ignore[arg-type]
     pad = ZERO if all(planner.values[name].pad == ZERO for name in inputs[1:]) else ANY
     if bias is None or fused:
         planner.put(node, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
@@ -327,7 +350,9 @@ def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, tra
     middle = planner.temporary(out, shape_c)
     part = replace(node, name=planner.fresh(f"{node.name}.product"), outputs=(middle,), inputs=(a, b))
     planner.put(part, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
-    elementwise(planner, Node(planner.fresh(f"{node.name}.bias"), "Add", (middle, bias), (out,), {}, node.source, node.scope))
+    elementwise(
+        planner, Node(planner.fresh(f"{node.name}.bias"), "Add", (middle, bias), (out,), {}, node.source, node.scope)
+    )
 
 
 def _fusable(planner: Planner, bias: str, n: int, dtype_c: str) -> bool:
@@ -343,7 +368,9 @@ def _fusable(planner: Planner, bias: str, n: int, dtype_c: str) -> bool:
     return -(-n // BLOCK) * (4 if wanted == "double" else 2) * 4 <= LB_BIAS_SIZE
 
 
-def _rows_scheme(planner: Planner, a: str, shape: tuple[int, ...], trans: bool, batch: list[int], rank: int) -> Scheme | None:
+def _rows_scheme(
+    planner: Planner, a: str, shape: tuple[int, ...], trans: bool, batch: list[int], rank: int
+) -> Scheme | None:
     """The scheme in which A lies, if the product can work in it: all of k inside a MAB, in the order row, block."""
     found = planner.scheme_of(a)
     if found is None or found.copies or len(shape) != rank:
@@ -393,7 +420,9 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
     for x, digits in enumerate(inner.axes):
         if x not in batch and x != last:
             axes[x] = digits
-    local = [(x, i) for x, digits in enumerate(axes) for i, d in enumerate(digits) if d.level == LOCAL and x not in batch]
+    local = [
+        (x, i) for x, digits in enumerate(axes) for i, d in enumerate(digits) if d.level == LOCAL and x not in batch
+    ]
     if local and any(d.level == LOCAL for x in batch for d in axes[x]):
         x, i = min(local, key=lambda item: axes[item[0]][item[1]].stride)
         digits = list(axes[x])
@@ -414,7 +443,9 @@ def _with_lane(scheme: Scheme, n: int, shape_c: tuple[int, ...], wide_a: tuple[i
     blocks = -(-n // BLOCK)
     axes = list(scheme.axes)
     axes[last] = (Digit(blocks, LOCAL, low),) if blocks > 1 else ()
-    lifted = tuple(tuple(replace(d, stride=d.stride + 1 - min(low, 0)) if d.level == LOCAL else d for d in axis) for axis in axes)
+    lifted = tuple(
+        tuple(replace(d, stride=d.stride + 1 - min(low, 0)) if d.level == LOCAL else d for d in axis) for axis in axes
+    )
     return Scheme(lifted, last, scheme.copies)
 
 

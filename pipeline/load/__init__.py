@@ -37,7 +37,9 @@ def pack(
     data = dict(tables)
     for name, v in placed.values.items():
         if v.origin == "constant" and name in plan.slots:
-            data[plan.slots[name].segment] = v.image.pack(to_bits(placed.data_of(v, graph.constants), v.device_dtype, name))
+            data[plan.slots[name].segment] = v.image.pack(
+                to_bits(placed.data_of(v, graph.constants), v.device_dtype, name)
+            )
     for entry in signature.state:
         if entry.input and state and entry.name in state:
             place = values[entry.input]

@@ -16,14 +16,18 @@ def l3ir_text(placed: Placed, plan: Plan) -> bytes:
         p = nodes[step.node]
         if p.emitter == "view":
             source = p.node.inputs[0]
-            lines.append(f"{p.node.outputs[0]} = {p.node.op}({source})  # a view: {_where(placed, plan, p.node.outputs[0])}")
+            lines.append(
+                f"{p.node.outputs[0]} = {p.node.op}({source})  # a view: {_where(placed, plan, p.node.outputs[0])}"
+            )
             continue
         for name in p.node.inputs:
             if name:
                 lines.append(f"MNCoreDownload({name})  # {_where(placed, plan, name)}")
         attrs = ", ".join(f"{k}={v}" for k, v in p.node.attrs.items() if not hasattr(v, "shape"))
         how = p.emitter + (f":{p.kernel}" if p.kernel else "")
-        lines.append(f"{', '.join(p.node.outputs)} = {p.node.op}({', '.join(p.node.inputs)}; {attrs})  # {p.node.name} [{how}]")
+        lines.append(
+            f"{', '.join(p.node.outputs)} = {p.node.op}({', '.join(p.node.inputs)}; {attrs})  # {p.node.name} [{how}]"
+        )
         for name in p.node.outputs:
             if name:
                 lines.append(f"MNCoreUpload({name})  # {_where(placed, plan, name)}")
@@ -42,7 +46,13 @@ def l3ir_onnx(placed: Placed) -> bytes:
     values = {name: Value(name, v.dtype, v.shape) for name, v in placed.values.items()}
     nodes = [Node(p.node.name, p.node.op, p.node.inputs, p.node.outputs, _plain(p)) for p in placed.nodes]
     inputs = (*placed.inputs, *(c for c in constants if c in used))
-    return Graph(placed.name, inputs, placed.outputs, tuple(nodes), {k: v for k, v in values.items() if k in used or k in inputs or k in _made(placed)}).to_onnx()
+    return Graph(
+        placed.name,
+        inputs,
+        placed.outputs,
+        tuple(nodes),
+        {k: v for k, v in values.items() if k in used or k in inputs or k in _made(placed)},
+    ).to_onnx()
 
 
 def _made(placed: Placed) -> set[str]:

@@ -120,7 +120,7 @@ class Clock:
 
 def _dram_lw(move: m.Move, form) -> int:
     total = 0
-    for side, operand in ((form.source, move.src), (form.destination, move.dst)):
+    for side in (form.source, form.destination):
         if side.port == "dram":
             total += side.size(move.size) * (spec.GROUPS if side.scope in ("all", "block") else 1)
     return total

@@ -27,7 +27,9 @@ def report(timeline: Timeline) -> bytes:
         "simulated_us": timeline.steps * spec.CYCLES_PER_STEP * MICROSECONDS,
         "moves": timeline.moves,
         "dram_bytes": timeline.dram_bytes,
-        "bound_steps": {"dram": timeline.dram_bytes / 8 / (spec.GROUPS * spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP)},
+        "bound_steps": {
+            "dram": timeline.dram_bytes / 8 / (spec.GROUPS * spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP)
+        },
         "by_operator": dict(sorted(by_op.items(), key=lambda item: -item[1]["steps"])),
         "assumed": dict(spec.ASSUMED),
     }
@@ -38,7 +40,11 @@ def profile(timeline: Timeline) -> bytes:
     """When and how long each layer runs on the device."""
     events: list[dict[str, Any]] = [_thread(1, "layers")]
     for row in timeline.rows:
-        args = {"steps": (row.end - row.start) // spec.CYCLES_PER_STEP, "pe_steps": row.pe_steps, "dram_bytes": row.dram_lw * 8}
+        args = {
+            "steps": (row.end - row.start) // spec.CYCLES_PER_STEP,
+            "pe_steps": row.pe_steps,
+            "dram_bytes": row.dram_lw * 8,
+        }
         events.append(_slice(row.node, row.op, 1, row.start, row.end, args))
     return _chrome(events)
 

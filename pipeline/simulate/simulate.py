@@ -26,7 +26,9 @@ def simulate(placed: Placed, plan: Plan) -> Timeline:
     steps = clock.run(program.statements)
     mark("", clock.now)
     rows, flows = [], []
-    for (node, start, pe, stall, moves, dram, flow), (_, end, pe2, stall2, moves2, dram2, flow2) in zip(marks, marks[1:]):
+    for (node, start, pe, stall, moves, dram, flow), (_, end, pe2, stall2, moves2, dram2, flow2) in zip(
+        marks, marks[1:]
+    ):
         rows.append(Row(node, ops[node], start, end, pe2 - pe, stall2 - stall, moves2 - moves, dram2 - dram))
         for t in clock.transfers[flow:flow2][: max(0, FLOW_LIMIT - len(flows))]:
             flows.append(Flow(node, t.mnemonic, t.symbol, t.start, t.end, t.size))

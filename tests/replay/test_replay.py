@@ -28,7 +28,10 @@ def mlp() -> Graph:
     """64 -> 64 -> 10 at batch 64 with a softmax and an ArgMax behind it."""
     rng = np.random.default_rng(0)
     shapes = {"x": (64, 64), "h": (64, 64), "r": (64, 64), "l": (64, 10), "p": (64, 10)}
-    constants = {name: rng.standard_normal(s).astype(np.float32) for name, s in {"w1": (64, 64), "b1": (64,), "w2": (10, 64), "b2": (10,)}.items()}
+    constants = {
+        name: rng.standard_normal(s).astype(np.float32)
+        for name, s in {"w1": (64, 64), "b1": (64,), "w2": (10, 64), "b2": (10,)}.items()
+    }
     values = {n: Value(n, "float32", s) for n, s in shapes.items()}
     values |= {n: Value(n, "float32", a.shape) for n, a in constants.items()}
     values["k"] = Value("k", "int64", (64,))
@@ -58,7 +61,11 @@ def rearranged() -> Graph:
     return Graph("rearranged", ("x",), ("y",), nodes, values, constants)
 
 
-CORPUS = {f"{graph.__name__}/{dtype}": (graph, dtype) for graph in (mlp, rearranged) for dtype in ("float", "half", "mixed", "double")}
+CORPUS = {
+    f"{graph.__name__}/{dtype}": (graph, dtype)
+    for graph in (mlp, rearranged)
+    for dtype in ("float", "half", "mixed", "double")
+}
 
 
 def digest(data: bytes) -> str:

@@ -45,7 +45,9 @@ class Argument:
         self.patterns, self.masks = len(patterns), None
         if len(patterns):
             if (len(patterns) + 2) * items * 2 > BEST:
-                raise EmitError(f"{self.name}: {len(patterns)} kinds of padding along {rows.axes}; choose another layout")
+                raise EmitError(
+                    f"{self.name}: {len(patterns)} kinds of padding along {rows.axes}; choose another layout"
+                )
             self.masks, self.constants["const0"] = load_masks(asm, patterns, items, "const0", 0, LC, LB)
         asm.pe(f'imm ui"32" $ls{CONST}')
         double = self.form.compute == "double"
@@ -77,13 +79,19 @@ class Argument:
         while size > 0 and units_room(self.x, np.unique(rows.members[:size])) > LM_BUDGET:
             size = size // 2 // grain * grain
         if size < 1:
-            raise EmitError(f"{self.name}: a row of {rows.members.shape[1]} units does not fit LM; choose another layout")
+            raise EmitError(
+                f"{self.name}: a row of {rows.members.shape[1]} units does not fit LM; choose another layout"
+            )
         return size
 
     def _tile(self, first: int, last: int) -> None:
         members = self.rows.members[first:last]
         places = download_units(self.asm, self.x, np.unique(members), m.LM0, 0, LC, LB)
-        bases = local_index(self.rows.scheme, self.rows.axes[0]) if self.rows.axes else np.zeros(self.rows.scheme.units, np.int64)
+        bases = (
+            local_index(self.rows.scheme, self.rows.axes[0])
+            if self.rows.axes
+            else np.zeros(self.rows.scheme.units, np.int64)
+        )
         items, width = self.form.items, self.form.width
         step = {"double": 1}.get(self.form.compute, 2)
 

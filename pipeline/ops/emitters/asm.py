@@ -27,7 +27,9 @@ from mlsdk.errors import EmitError
 
 _PARSER = Parser()
 _NO_SOURCE = {"zero", "imm", "immu", "wait", "noforward", "nop"}
-_BINARY = re.compile(r"u?[dfgihls](and|or|xor|add|sub|lsl|lsr|bsl|bsr|packbit|max|min|relu[0-3]?|lrelud|lreluo|ilrelud)$")
+_BINARY = re.compile(
+    r"u?[dfgihls](and|or|xor|add|sub|lsl|lsr|bsl|bsr|packbit|max|min|relu[0-3]?|lrelud|lreluo|ilrelud)$"
+)
 _MAU = re.compile(r"[dfgh](v|m)(fma|mul|add|passa)[ud]?r?$")
 
 

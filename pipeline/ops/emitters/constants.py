@@ -28,7 +28,9 @@ def f64(value: float) -> int:
     return int(np.float64(value).view(np.uint64))
 
 
-def load_table(asm: Asm, symbol: str, values: Sequence[int], places: Sequence[tuple[str, int]], lc: int = 0, lb: int = 0) -> np.ndarray:
+def load_table(
+    asm: Asm, symbol: str, values: Sequence[int], places: Sequence[tuple[str, int]], lc: int = 0, lb: int = 0
+) -> np.ndarray:
     """Bring the long words `values` to each (space, word) of `places`; gives the DRAM data of the constant `symbol`."""
     words = np.array([w for v in values for w in (v >> 32, v & 0xFFFFFFFF)], np.uint32)
     levels = tuple(Sub(0, level) for level in (L2B, L1B, MAB, PE))

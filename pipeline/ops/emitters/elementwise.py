@@ -76,7 +76,9 @@ def emit_elementwise(call: Call) -> Asm:
     name = call.kernel or call.node.op
     kernel = KERNELS.get((name, compute))
     if kernel is None:
-        raise EmitError(f"{call.node.name}: {name} has no kernel in {compute}; it has in {', '.join(kernels_of(name)) or 'none'}")
+        raise EmitError(
+            f"{call.node.name}: {name} has no kernel in {compute}; it has in {', '.join(kernels_of(name)) or 'none'}"
+        )
     return emit_kernel(call, kernel, inputs, out, compute)
 
 

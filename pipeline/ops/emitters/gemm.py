@@ -188,7 +188,8 @@ def _pieces(p: Product) -> Iterator[Piece]:
         return
     cuts = -(-p.steps // limit)
     cuts += cuts % 2
-    size = -(-(-(-p.steps // cuts)) // unit) * unit
+    share = -(-p.steps // cuts)
+    size = -(-share // unit) * unit
     for og in range(p.groups):
         for s in range(0, p.steps, size):
             yield Piece(og * p.steps + s, og * p.steps + min(s + size, p.steps))
@@ -208,7 +209,9 @@ def _repeats(p: Product, pieces: list[Piece], at: int, length: int) -> int:
     return count
 
 
-def _emit_tile(asm: Asm, p: Product, pieces: list[Piece], tags: list[tuple[int, ...]], loops: Loops, at: int, count: int) -> None:
+def _emit_tile(
+    asm: Asm, p: Product, pieces: list[Piece], tags: list[tuple[int, ...]], loops: Loops, at: int, count: int
+) -> None:
     mode = p.mode
 
     def prefetch(index: int) -> None:
@@ -241,7 +244,18 @@ def _emit_tile(asm: Asm, p: Product, pieces: list[Piece], tags: list[tuple[int, 
         if p.bias is not None:
             group = piece.first // p.steps
             bias = (LB_BIAS + 4 * (group * mode.bias_words // 2), bias_stride)
-        emit_piece(asm, mode, rows, p.steps, piece.first, piece.last, LC_HALVES[index % 2], p.b.image.l1b_spread, bias, c_stride)
+        emit_piece(
+            asm,
+            mode,
+            rows,
+            p.steps,
+            piece.first,
+            piece.last,
+            LC_HALVES[index % 2],
+            p.b.image.l1b_spread,
+            bias,
+            c_stride,
+        )
 
     length = 2 if p.steps <= pieces[0].steps else -(-p.steps // pieces[0].steps)
     index = 0
@@ -267,14 +281,20 @@ def _to_block_float(asm: Asm, mode: Mode, dtype: str, raw: int, units: int) -> N
         if dtype == "half":
             for u in range(0, units, 4):
                 n = min(4, units - u)
-                asm.pe(f"hbfn/9 {vec(m.LM1, [raw + 2 * (u + i) for i in range(n)], 2)} {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}")
+                asm.pe(
+                    f"hbfn/9 {vec(m.LM1, [raw + 2 * (u + i) for i in range(n)], 2)} {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}"
+                )
             return
         for u in range(0, units, 4):
             n = min(4, units - u)
-            asm.pe(f"hbfn/9 {vec(m.LM1, [raw + 4 * (u + i) for i in range(n)], 4)}r {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}")
+            asm.pe(
+                f"hbfn/9 {vec(m.LM1, [raw + 4 * (u + i) for i in range(n)], 4)}r {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}"
+            )
         return
     per = 2 if mode.name == "f" else 4
     op = "fbfn" if mode.name == "f" else "dbfn"
     for u in range(0, units * per, 4):
         n = min(4, units * per - u)
-        asm.pe(f"{op} {vec(m.LM1, [raw + 2 * (u + i) for i in range(n)], 2)} {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}")
+        asm.pe(
+            f"{op} {vec(m.LM1, [raw + 2 * (u + i) for i in range(n)], 2)} {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}"
+        )

@@ -71,7 +71,8 @@ def weights_layout(
     parts = 1
     for d in spatial:
         parts *= d.n
-    nb = -(-(-(-n // BLOCK)) // parts)
+    blocks = -(-n // BLOCK)
+    nb = -(-blocks // parts)
     per_block = mode.block_lw // 4 * mode.steps * mode.outs  # LM addresses of 16 outputs x 16 lanes
     if mode.name == "h":
         lanes_n, lanes_k = [Sub(16, ADDR, 1)], [Sub(kb, ADDR, 16), Sub(4, PE), Sub(4, W)]

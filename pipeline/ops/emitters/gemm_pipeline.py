@@ -53,7 +53,9 @@ class Timetable:
     lines: dict[int, list[tuple[str, tuple[int, tuple[int, ...]] | None]]] = field(default_factory=dict)
 
     def at(self, step: int, line: str, operand: int | None = None, strides: tuple[int, ...] = ()) -> None:
-        self.lines.setdefault(step, []).append((line, (operand, strides) if operand is not None and any(strides) else None))
+        self.lines.setdefault(step, []).append(
+            (line, (operand, strides) if operand is not None and any(strides) else None)
+        )
 
     def emit(self, asm: Asm) -> None:
         if not self.lines:

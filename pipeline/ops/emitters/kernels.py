@@ -133,7 +133,12 @@ KERNELS: dict[tuple[str, str], Kernel] = {
         "dftoi {0} $nowrite", "land $aluf {c:m} $nowrite", "llsl $aluf {c:s} {out}", m=255, s=32
     ),
     ("Cast:double:int:bool", "double"): _raw(
-        "dvpassa {0} $nowrite", "llnot $mauf $nowrite", "lxor $aluf {c:one} $nowrite", "llsl $aluf {c:s} {out}", one=1, s=32
+        "dvpassa {0} $nowrite",
+        "llnot $mauf $nowrite",
+        "lxor $aluf {c:one} $nowrite",
+        "llsl $aluf {c:s} {out}",
+        one=1,
+        s=32,
     ),
 }
 

@@ -85,7 +85,9 @@ class Places:
         lw, low = np.divmod(index, per)
         group, lw = np.divmod(lw, image.group_size)
         lines = -(-image.group_size // LINE)
-        return cls(group * lines + lw // LINE, lw % LINE * per + (per - 1 - low), lines, not image.l2b_spread, tensor.symbol)
+        return cls(
+            group * lines + lw // LINE, lw % LINE * per + (per - 1 - low), lines, not image.l2b_spread, tensor.symbol
+        )
 
 
 def emit_move(
@@ -222,7 +224,9 @@ class _Mover:
                 second.append((f"l1bmp $lb{LB_LINES + LINE * r + 4 * j} $lm{word}v", done[r]))
         pipeline(asm, first, second, distance=2)
 
-    def _used_groups(self, lists: list[np.ndarray], line: np.ndarray, inside: np.ndarray, rounds: int) -> list[list[int]]:
+    def _used_groups(
+        self, lists: list[np.ndarray], line: np.ndarray, inside: np.ndarray, rounds: int
+    ) -> list[list[int]]:
         """For each round, the groups of four LW of the line in which any PE of any L1B finds something."""
         used = np.zeros((rounds, LINE // 4), bool)
         per = PER_LW[self.dtype]
@@ -275,14 +279,14 @@ class _Mover:
         addresses = {(a, s) for _, a, s, _ in where.values()}
         own = all(group == x >> 1 for x, (group, *_) in where.items())
         if own and len(addresses) == 1 and len(where) > 1:
-            (address, symbol), = addresses
+            ((address, symbol),) = addresses
             yield "mvb2", (), address, symbol
             return
         if own:
             for half in (0, 1):
                 mine = {(a, s) for x, (_, a, s, _) in where.items() if x & 1 == half}
                 if len(mine) == 1:
-                    (address, symbol), = mine
+                    ((address, symbol),) = mine
                     yield "half", (half,), address, symbol
                 else:
                     for x, (group, address, symbol, _) in where.items():
@@ -334,7 +338,9 @@ class _Mover:
 
     def _pick_four(self, at: int, count: int, offsets: np.ndarray, merge: bool) -> None:
         asm, out = self.asm, self._destination(at, count)
-        cols = [_indirect(offsets[:, i].tolist(), "l" if self.dtype == "double" else "") for i in range(offsets.shape[1])]
+        cols = [
+            _indirect(offsets[:, i].tolist(), "l" if self.dtype == "double" else "") for i in range(offsets.shape[1])
+        ]
         if self.dtype == "half":
             asm.pe(f"ipassa {cols[0]} $r504v1")
             asm.pe(f"uilsr {cols[1]} $ls{HALF} $nowrite")
@@ -351,7 +357,7 @@ class _Mover:
             self._load_t_columns([column + i * per + 1 for i in range(count)])
             asm.pe(f"uilsr {zero} $ls{HALF} $nowrite")
             if merge:
-                asm.pe(f"ior $r504v1 $aluf $nowrite")
+                asm.pe("ior $r504v1 $aluf $nowrite")
                 asm.pe(f"ior {out} $aluf {out}")
             else:
                 asm.pe(f"ior $r504v1 $aluf {out}")

@@ -125,7 +125,9 @@ class Reduction:
         for at in range(0, len(lists), 4):
             group = lists[at : at + 4]
             acc = vec(m.GRF0, [2 * (at + i) for i in range(len(group))], 2)
-            fold(self.asm, self.rule, self.form, m.LM0, group, acc, f"$ls{CONST + 2}", self.masks, self.patterns, goes_on)
+            fold(
+                self.asm, self.rule, self.form, m.LM0, group, acc, f"$ls{CONST + 2}", self.masks, self.patterns, goes_on
+            )
 
     def _levels(self, results: int) -> None:
         """Combine over the spatial levels of the reduced axes; all units of a level end with the same bits."""

@@ -38,7 +38,9 @@ class Rows:
 
     @cached_property
     def reduced(self) -> Scheme:
-        return self.scheme.restrict([1 if a in self.axes else n for a, n in enumerate(self.tensor.shape)], self.tensor.shape)
+        return self.scheme.restrict(
+            [1 if a in self.axes else n for a, n in enumerate(self.tensor.shape)], self.tensor.shape
+        )
 
     @property
     def over_lanes(self) -> bool:
@@ -178,7 +180,9 @@ def mask_table(patterns: np.ndarray, items: int) -> tuple[Image, np.ndarray]:
     return image, image.pack(data.reshape(-1))
 
 
-def load_masks(asm: Asm, patterns: np.ndarray, items: int, symbol: str, word: int, lc: int, lb: int) -> tuple[Masks, np.ndarray]:
+def load_masks(
+    asm: Asm, patterns: np.ndarray, items: int, symbol: str, word: int, lc: int, lb: int
+) -> tuple[Masks, np.ndarray]:
     """Bring a table of patterns to GRF1; gives its data for the constant `symbol`."""
     image, data = mask_table(patterns, items)
     part = Range.of(Tensor(image, symbol), 0, image.addresses)
@@ -186,7 +190,9 @@ def load_masks(asm: Asm, patterns: np.ndarray, items: int, symbol: str, word: in
     return Masks(word, items, symbol), data
 
 
-def download_units(asm: Asm, tensor: Tensor, units: np.ndarray, space: str, word: int, lc: int, lb: int) -> dict[int, int]:
+def download_units(
+    asm: Asm, tensor: Tensor, units: np.ndarray, space: str, word: int, lc: int, lb: int
+) -> dict[int, int]:
     """Bring these units (sorted) to `space` from `word` on; gives the word of each."""
     assert tensor.scheme is not None
     lw = tensor.scheme.unit_lw(tensor.dtype)

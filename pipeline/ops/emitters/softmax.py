@@ -36,7 +36,10 @@ class Softmax:
         self.rows = Rows(x, tuple(call.node.attrs["reduced"]))  # type: ignore[arg-type]
         self.form = Form.of(x)
         self.wide = Form(self.form.compute, 2, self.form.items)  # as it is computed with, in LM1
-        more = {"32": 32 << 32 | 32, "ninf": 0xFFF0000000000000 if self.form.compute == "double" else 0xFF800000FF800000}
+        more = {
+            "32": 32 << 32 | 32,
+            "ninf": 0xFFF0000000000000 if self.form.compute == "double" else 0xFF800000FF800000,
+        }
         self.table = Table([EXP[self.form.compute], RECIP[self.form.compute]], {**more, "zero": 0})
         self.asm, self.constants = Asm(), {}
 
@@ -47,7 +50,9 @@ class Softmax:
         self.patterns, self.masks = len(patterns), None
         if len(patterns):
             if (len(patterns) + 2) * items * 2 > MAXIMA:
-                raise EmitError(f"{self.name}: {len(patterns)} kinds of padding along {rows.axes}; choose another layout")
+                raise EmitError(
+                    f"{self.name}: {len(patterns)} kinds of padding along {rows.axes}; choose another layout"
+                )
             self.masks, self.constants["const1"] = load_masks(self.asm, patterns, items, "const1", 0, LC, LB)
         size = self._tile_rows()
         for first in range(0, rows.reduced.units, size):
@@ -67,12 +72,18 @@ class Softmax:
             whole = count == rows.reduced.units or all(
                 self._contiguous(first, count) for first in range(0, rows.reduced.units, count)
             )
-            return room <= LM_BUDGET and whole and (count == rows.reduced.units or count * rows.members.shape[1] * lw % out.image.granule == 0)
+            return (
+                room <= LM_BUDGET
+                and whole
+                and (count == rows.reduced.units or count * rows.members.shape[1] * lw % out.image.granule == 0)
+            )
 
         while size > 0 and not fits(size):
             size -= 1
         if size == 0:
-            raise EmitError(f"{self.name}: a row of {rows.members.shape[1]} units does not fit LM; choose another layout")
+            raise EmitError(
+                f"{self.name}: a row of {rows.members.shape[1]} units does not fit LM; choose another layout"
+            )
         return size
 
     def _contiguous(self, first: int, count: int) -> bool:

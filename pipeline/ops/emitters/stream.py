@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from mlsdk.device import spec
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ops.emitters.asm import Asm
-from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, finish_download, finish_upload, start_download, start_upload
+from mlsdk.pipeline.ops.emitters.transfer import (
+    Range,
+    Tensor,
+    finish_download,
+    finish_upload,
+    start_download,
+    start_upload,
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,9 @@ def lc_needed(feeds: Sequence[Feed], drains: Sequence[Feed]) -> int:
     return sum(f.lc_size * (1 if f.resident or len(f.ranges) == 1 else 2) for f in [*feeds, *drains])
 
 
-def stream(asm: Asm, feeds: Sequence[Feed], drains: Sequence[Feed], compute: Callable[[int], None], lc: int = 0, lb: int = 0) -> None:
+def stream(
+    asm: Asm, feeds: Sequence[Feed], drains: Sequence[Feed], compute: Callable[[int], None], lc: int = 0, lb: int = 0
+) -> None:
     """Run `compute(t)` for each tile t with its operands in place. L2BM is used from `lc` on, L1BM from `lb` on."""
     tiles = len((*feeds, *drains)[0].ranges)
     feeds_once = [f for f in feeds if f.resident or tiles == 1]
@@ -99,7 +108,9 @@ def stream(asm: Asm, feeds: Sequence[Feed], drains: Sequence[Feed], compute: Cal
                 asm.wait(*tags[id(feed)][t % copies])
             finish_upload(asm, feed.ranges[t], place[id(feed)][t % 2], lb_at[id(feed)], feed.space, feed.word)
         for feed in drains:
-            start_upload(asm, feed.ranges[t], place[id(feed)][t % 2], strides.get(id(feed), ()), tags[id(feed)][t % copies])
+            start_upload(
+                asm, feed.ranges[t], place[id(feed)][t % 2], strides.get(id(feed), ()), tags[id(feed)][t % copies]
+            )
 
     for feed in feeds_once:
         load(feed, 0)
@@ -113,9 +124,7 @@ def stream(asm: Asm, feeds: Sequence[Feed], drains: Sequence[Feed], compute: Cal
         pairs = _pairs(t, tiles, [*feeds_each, *drains])
         if t >= 2 and pairs > 1:
             depth = asm.depth
-            strides = {
-                id(f): (0,) * depth + (2 * (f.stride(t, t + 2 * pairs) or 0),) for f in [*feeds_each, *drains]
-            }
+            strides = {id(f): (0,) * depth + (2 * (f.stride(t, t + 2 * pairs) or 0),) for f in [*feeds_each, *drains]}
             with asm.loop(pairs):
                 tile(t, True, True, strides)
                 tile(t + 1, True, True, strides)

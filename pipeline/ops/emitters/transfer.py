@@ -65,7 +65,9 @@ def room(addresses: int) -> int:
     return -(-addresses // 8) * 8
 
 
-def start_download(asm: Asm, part: Range, lc: int, strides: tuple[int, ...] = (), tags: tuple[int, ...] = ()) -> list[int]:
+def start_download(
+    asm: Asm, part: Range, lc: int, strides: tuple[int, ...] = (), tags: tuple[int, ...] = ()
+) -> list[int]:
     """Moves from DRAM into L2BM at `lc`; `strides` are added to the DRAM address per enclosing loop, in LM addresses."""
     image = part.tensor.image
     size, offset = part.lc_size, part.lo * image.lw_per_address
@@ -82,7 +84,9 @@ def start_download(asm: Asm, part: Range, lc: int, strides: tuple[int, ...] = ()
     return result
 
 
-def start_upload(asm: Asm, part: Range, lc: int, strides: tuple[int, ...] = (), tags: tuple[int, ...] = ()) -> list[int]:
+def start_upload(
+    asm: Asm, part: Range, lc: int, strides: tuple[int, ...] = (), tags: tuple[int, ...] = ()
+) -> list[int]:
     """Moves from L2BM at `lc` into DRAM."""
     image = part.tensor.image
     size, offset = part.lc_size, part.lo * image.lw_per_address
@@ -180,7 +184,15 @@ def upload(asm: Asm, part: Range, space: str, word: int, lc: int = 0, lb: int = 
 
 
 def bulk_download(
-    asm: Asm, part: Range, space: str, word: int, lc: int, lc_size: int, lb: int, lb_size: int, strides: tuple[int, ...] = ()
+    asm: Asm,
+    part: Range,
+    space: str,
+    word: int,
+    lc: int,
+    lc_size: int,
+    lb: int,
+    lb_size: int,
+    strides: tuple[int, ...] = (),
 ) -> None:
     """A download of any size: in pieces that fit two halves of L2BM [lc, lc + lc_size) and L1BM [lb, lb + lb_size), the
     next piece's moves on their way while one is distributed."""
@@ -196,7 +208,15 @@ def bulk_download(
 
 
 def bulk_upload(
-    asm: Asm, part: Range, space: str, word: int, lc: int, lc_size: int, lb: int, lb_size: int, strides: tuple[int, ...] = ()
+    asm: Asm,
+    part: Range,
+    space: str,
+    word: int,
+    lc: int,
+    lc_size: int,
+    lb: int,
+    lb_size: int,
+    strides: tuple[int, ...] = (),
 ) -> None:
     """An upload of any size, waited for."""
     pieces = list(_pieces(part, lc_size // 2, lb_size))

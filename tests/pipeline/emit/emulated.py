@@ -12,8 +12,8 @@ from mlsdk.pipeline.ir.bits import from_bits, to_bits
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.layout import LayoutOptions, plan
-from mlsdk.pipeline.ops.emitters.rearrange import same_order
 from mlsdk.pipeline.ops.emitters.move import emit_move
+from mlsdk.pipeline.ops.emitters.rearrange import same_order
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 from mlsdk.pipeline.ops.link import link
 from mlsdk.pipeline.schedule import schedule

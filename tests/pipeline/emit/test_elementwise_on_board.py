@@ -26,7 +26,12 @@ def broadcast_shapes(draw):
     return tuple(shape), tuple(other[skip:])
 
 
-@given(shapes=broadcast_shapes(), op=st.sampled_from(sorted(NUMPY)), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 2**31))
+@given(
+    shapes=broadcast_shapes(),
+    op=st.sampled_from(sorted(NUMPY)),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**31),
+)
 def test_binary_operators_match_numpy(shapes, op, dtype, seed):
     rng = np.random.default_rng(seed)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in shapes)
@@ -69,15 +74,23 @@ CASTS = {"float32": 1, "uint8": 2, "int32": 6, "int64": 7, "bool": 9, "float64":
 @pytest.mark.parametrize("source", sorted(CASTS))
 def test_casts_match_numpy(source, target):
     rng = np.random.default_rng(2)
-    x = np.abs(rng.standard_normal((30, 17)) * 50) if "float" in source else rng.integers(0, 2 if source == "bool" else 256, (30, 17))
+    x = (
+        np.abs(rng.standard_normal((30, 17)) * 50)
+        if "float" in source
+        else rng.integers(0, 2 if source == "bool" else 256, (30, 17))
+    )
     x = x.astype(source)
     x.flat[0] = 0
-    result, _ = run(graph_of("Cast", {"x": (source, x.shape)}, {"y": (target, x.shape)}, {"to": CASTS[target]}), {"x": x})
+    result, _ = run(
+        graph_of("Cast", {"x": (source, x.shape)}, {"y": (target, x.shape)}, {"to": CASTS[target]}), {"x": x}
+    )
     assert np.allclose(result["y"].astype(np.float64), x.astype(target).astype(np.float64), rtol=1e-7)
 
 
 def test_16_million_elements_need_little_more_than_their_way_through_dram():
     from emulated import steps_of
 
-    graph = graph_of("Add", {"a": ("float32", (4096, 4096)), "b": ("float32", (4096, 4096))}, {"c": ("float32", (4096, 4096))})
+    graph = graph_of(
+        "Add", {"a": ("float32", (4096, 4096)), "b": ("float32", (4096, 4096))}, {"c": ("float32", (4096, 4096))}
+    )
     assert steps_of(graph) <= 98_304 * 1.01

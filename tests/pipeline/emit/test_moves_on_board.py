@@ -29,7 +29,9 @@ def layouts(draw, shape, dtype):
             step["Addr"] *= rest
         axes.append(tuple(subs))
     used = {s.level for axis in axes for s in axis}
-    copies = tuple(Sub(0, level) for level in ("L2B", "L1B", "MAB", "PE", "W") if level not in used and draw(st.booleans()))
+    copies = tuple(
+        Sub(0, level) for level in ("L2B", "L1B", "MAB", "PE", "W") if level not in used and draw(st.booleans())
+    )
     return Layout(tuple(axes), copies)
 
 
@@ -51,7 +53,9 @@ def test_slices(shape, dtype):
     want = x[cut][..., ::-1]
     constants = {"starts": np.array([1 if shape[0] > 1 else 0, -1]), "ends": np.array([10**6, -(10**6)]),
                  "axes": np.array([0, len(shape) - 1]), "steps": np.array([2 if shape[0] > 1 else 1, -1])}  # fmt: skip
-    result, _ = run(graph_of("Slice", {"x": ("float32", shape)}, {"y": ("float32", want.shape)}, {}, constants), {"x": x}, dtype)
+    result, _ = run(
+        graph_of("Slice", {"x": ("float32", shape)}, {"y": ("float32", want.shape)}, {}, constants), {"x": x}, dtype
+    )
     assert np.array_equal(result["y"], want)
 
 
@@ -62,20 +66,37 @@ def test_concat(axis, dtype):
     shapes = [(3, 17), (5, 17), (1, 17)] if axis == 0 else [(9, 3), (9, 40), (9, 1)]
     parts = {f"x{i}": rng.integers(-500, 500, s).astype(np.float32) for i, s in enumerate(shapes)}
     want = np.concatenate(list(parts.values()), axis)
-    graph = graph_of("Concat", {k: ("float32", v.shape) for k, v in parts.items()}, {"y": ("float32", want.shape)}, {"axis": axis})
+    graph = graph_of(
+        "Concat", {k: ("float32", v.shape) for k, v in parts.items()}, {"y": ("float32", want.shape)}, {"axis": axis}
+    )
     result, _ = run(graph, parts, dtype)
     assert np.array_equal(result["y"], want)
 
 
-@pytest.mark.parametrize(("shape", "new"), [((6, 4), (24,)), ((6, 4), (4, 6)), ((2, 3, 4), (6, 4)), ((64, 64), (8, 8, 64)), ((35,), (5, 7)), ((128, 48), (48, 128)), ((1, 1), ())])
+@pytest.mark.parametrize(
+    ("shape", "new"),
+    [
+        ((6, 4), (24,)),
+        ((6, 4), (4, 6)),
+        ((2, 3, 4), (6, 4)),
+        ((64, 64), (8, 8, 64)),
+        ((35,), (5, 7)),
+        ((128, 48), (48, 128)),
+        ((1, 1), ()),
+    ],
+)
 def test_reshape(shape, new):
     x = np.random.default_rng(10).integers(-500, 500, shape).astype(np.float32)
-    graph = graph_of("Reshape", {"x": ("float32", shape)}, {"y": ("float32", new)}, {}, {"shape": np.array(new, np.int64)})
+    graph = graph_of(
+        "Reshape", {"x": ("float32", shape)}, {"y": ("float32", new)}, {}, {"shape": np.array(new, np.int64)}
+    )
     result, _ = run(graph, {"x": x})
     assert np.array_equal(result["y"], x.reshape(new))
 
 
-@pytest.mark.parametrize(("shape", "perm"), [((6, 4), (1, 0)), ((2, 3, 4), (2, 0, 1)), ((100, 33), (1, 0)), ((1, 5), (1, 0))])
+@pytest.mark.parametrize(
+    ("shape", "perm"), [((6, 4), (1, 0)), ((2, 3, 4), (2, 0, 1)), ((100, 33), (1, 0)), ((1, 5), (1, 0))]
+)
 def test_transpose_is_a_view(shape, perm):
     x = np.random.default_rng(11).integers(-500, 500, shape).astype(np.float32)
     want = x.transpose(perm)

@@ -19,7 +19,9 @@ SHAPES = [((3, 4), (1,)), ((3, 4), (0,)), ((3, 4), (0, 1)), ((64, 64), (0,)), ((
 def test_reductions_match_numpy(op, shape, axes, dtype, keep):
     x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
     want = REDUCE[op](x.astype(np.float64), axis=axes, keepdims=bool(keep))
-    graph = graph_of(op, {"x": ("float32", shape)}, {"y": ("float32", want.shape)}, {"keepdims": keep}, {"axes": np.array(axes)})
+    graph = graph_of(
+        op, {"x": ("float32", shape)}, {"y": ("float32", want.shape)}, {"keepdims": keep}, {"axes": np.array(axes)}
+    )
     result, _ = run(graph, {"x": x}, dtype)
     scale = {"ReduceSum": np.abs(x).sum(), "ReduceMean": np.abs(x).mean()}.get(op, np.abs(x).max())
     compare(result["y"], want, dtype, scale)
@@ -27,13 +29,26 @@ def test_reductions_match_numpy(op, shape, axes, dtype, keep):
 
 @pytest.mark.parametrize("dtype", ["float", "half", "double"])
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((3, 4), -1), ((3, 4), 0), ((64, 64), 0), ((64, 10), -1), ((2, 3, 5, 7), 2), ((5, 1), 1), ((1,), 0), ((), -1), ((300, 100), 1)]
+    ("shape", "axis"),
+    [
+        ((3, 4), -1),
+        ((3, 4), 0),
+        ((64, 64), 0),
+        ((64, 10), -1),
+        ((2, 3, 5, 7), 2),
+        ((5, 1), 1),
+        ((1,), 0),
+        ((), -1),
+        ((300, 100), 1),
+    ],
 )
 def test_softmax_matches_numpy(shape, axis, dtype):
     x = (np.random.default_rng(6).standard_normal(shape) * 3).astype(np.float32)
     e = np.exp(x.astype(np.float64) - x.max(axis=axis if shape else None, keepdims=True))
     want = e / e.sum(axis=axis if shape else None, keepdims=True)
-    result, _ = run(graph_of("Softmax", {"x": ("float32", shape)}, {"y": ("float32", shape)}, {"axis": axis}), {"x": x}, dtype)
+    result, _ = run(
+        graph_of("Softmax", {"x": ("float32", shape)}, {"y": ("float32", shape)}, {"axis": axis}), {"x": x}, dtype
+    )
     if dtype == "half":  # a rounded input moves the result by its size times 2^-10
         assert np.abs(result["y"] - want).max() <= 2**-7 * want.max()
     else:
@@ -41,7 +56,10 @@ def test_softmax_matches_numpy(shape, axis, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float", "half", "double", "int"])
-@pytest.mark.parametrize(("shape", "axis"), [((3, 4), -1), ((3, 4), 0), ((64, 10), -1), ((100, 70), 1), ((2, 3, 5, 7), 2), ((5, 1), 0), ((1000,), 0)])
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((3, 4), -1), ((3, 4), 0), ((64, 10), -1), ((100, 70), 1), ((2, 3, 5, 7), 2), ((5, 1), 0), ((1000,), 0)],
+)
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("last", [0, 1])
 def test_ties_go_to_the_first_or_the_last(op, shape, axis, dtype, last):
@@ -59,15 +77,25 @@ def test_sums_over_rows_and_columns_agree(rows, columns, seed):
     x = np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
     for axis in (0, 1):
         want = x.astype(np.float64).sum(axis=axis)
-        graph = graph_of("ReduceSum", {"x": ("float32", x.shape)}, {"y": ("float32", want.shape)}, {"keepdims": 0}, {"axes": np.array([axis])})
+        graph = graph_of(
+            "ReduceSum",
+            {"x": ("float32", x.shape)},
+            {"y": ("float32", want.shape)},
+            {"keepdims": 0},
+            {"axes": np.array([axis])},
+        )
         result, _ = run(graph, {"x": x})
         compare(result["y"], want, "float", np.abs(x).sum(axis=axis))
 
 
-@pytest.mark.parametrize(("shape", "axes", "op"), [((0, 4), (0,), "ReduceSum"), ((4, 0), (1,), "ReduceSum"), ((0,), (0,), "ReduceSum")])
+@pytest.mark.parametrize(
+    ("shape", "axes", "op"), [((0, 4), (0,), "ReduceSum"), ((4, 0), (1,), "ReduceSum"), ((0,), (0,), "ReduceSum")]
+)
 def test_a_sum_of_nothing_is_zero(shape, axes, op):
     want = np.zeros([n for a, n in enumerate(shape) if a not in axes], np.float32)
-    graph = graph_of(op, {"x": ("float32", shape)}, {"y": ("float32", want.shape)}, {"keepdims": 0}, {"axes": np.array(axes)})
+    graph = graph_of(
+        op, {"x": ("float32", shape)}, {"y": ("float32", want.shape)}, {"keepdims": 0}, {"axes": np.array(axes)}
+    )
     result, _ = run(graph, {"x": np.zeros(shape, np.float32)})
     assert np.array_equal(result["y"], want)
 
@@ -87,6 +115,8 @@ def test_a_product_over_no_lanes_is_zero():
 
 def test_concat_leaves_out_what_has_no_elements():
     x = np.ones((2, 3), np.float32)
-    graph = graph_of("Concat", {"a": ("float32", (0, 3)), "b": ("float32", (2, 3))}, {"y": ("float32", (2, 3))}, {"axis": 0})
+    graph = graph_of(
+        "Concat", {"a": ("float32", (0, 3)), "b": ("float32", (2, 3))}, {"y": ("float32", (2, 3))}, {"axis": 0}
+    )
     result, _ = run(graph, {"a": np.zeros((0, 3), np.float32), "b": x})
     assert np.array_equal(result["y"], x)
