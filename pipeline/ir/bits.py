@@ -61,8 +61,8 @@ def single_from_half(bits: np.ndarray) -> np.ndarray:
     """uint16 bits of 1-6-9 -> float32, exact."""
     bits = bits.astype(np.uint32)
     sign, exponent, mantissa = bits >> 15 << 31, bits >> 9 & 0x3F, bits & 0x1FF
-    value = sign | (exponent + (127 - 31)) << 23 | mantissa << 14
-    value = np.where(exponent == 63, sign | 0x7F800000, np.where(exponent == 0, sign, value))
+    plain = sign | (exponent + (127 - 31)) << 23 | mantissa << 14
+    value = np.where(exponent == 63, sign | 0x7F800000, np.where(exponent == 0, sign, plain))
     return value.astype(np.uint32).view(np.float32)
 
 
@@ -76,8 +76,8 @@ def from_bits(bits: np.ndarray, device_dtype: str, dtype: str) -> np.ndarray:
         exponent = bits & 0x7F800000
         clean = np.where(exponent == 0, bits & 0x80000000, np.where(exponent == 0x7F800000, bits & 0xFF800000, bits))
         return clean.astype(np.uint32).view(np.float32).astype(dtype)
-    exponent = bits & np.uint64(0x7FF << 52)
-    clean = np.where(exponent == 0, bits & np.uint64(1 << 63), bits)
-    clean = np.where(exponent == np.uint64(0x7FF << 52), bits & np.uint64(0xFFF << 52), clean)
+    wide = bits & np.uint64(0x7FF << 52)
+    doubles = np.where(wide == 0, bits & np.uint64(1 << 63), bits)
+    doubles = np.where(wide == np.uint64(0x7FF << 52), bits & np.uint64(0xFFF << 52), doubles)
     with np.errstate(over="ignore", under="ignore"):
-        return clean.view(np.float64).astype(dtype)
+        return doubles.view(np.float64).astype(dtype)

@@ -168,6 +168,7 @@ class _Parser:
             if stripped.startswith("B@[", at) or re.match(r"\s*B@\[", stripped[at:]):
                 match = re.match(r"\s*B@\[", stripped[at:])
                 self.tokens.append(("B@[", at))
+                assert match is not None
                 at += match.end()
                 continue
             match = _TOKEN.match(stripped, at)

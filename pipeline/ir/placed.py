@@ -92,7 +92,7 @@ class Placed:
     def from_json(cls, data: bytes) -> Placed:
         d = json.loads(data)
         values = [_value(v) for v in d["values"]]
-        literals = {name: _attr(array) for name, array in d["literals"].items()}
+        literals = {name: np.asarray(_attr(array)) for name, array in d["literals"].items()}
         nodes = tuple(_node(n) for n in d["nodes"])
         return cls(d["name"], tuple(d["inputs"]), tuple(d["outputs"]), nodes, {v.name: v for v in values}, literals)
 

@@ -70,7 +70,7 @@ class _Zero(dict):
 _NO_BASE = _Zero()
 
 
-def _plain(operand: m.Operand | m.Immediate) -> m.Operand | m.Immediate:
+def _plain(operand: Any) -> Any:
     if isinstance(operand, m.Operand) and (operand.strides or operand.symbol):
         return replace(operand, strides=(), symbol="")
     return operand
@@ -101,7 +101,7 @@ def _encode(s: m.Statement) -> Any:
         plain_move = replace(
             s,
             src=_plain(s.src) if s.src else None,
-            dst=_plain(s.dst) if s.dst else None,  # type: ignore[arg-type]
+            dst=_plain(s.dst) if s.dst else None,
         )
         sides = [[o.symbol, list(o.strides)] if o is not None else ["", []] for o in (s.src, s.dst)]
         return ["mv", format_statement(plain_move), *sides]
@@ -124,7 +124,9 @@ def _decode(parser: Parser, d: Any) -> m.Statement:
         instructions = list(statement.instructions)
         for i, j, strides in d[2]:
             operands = list(instructions[i].operands)
-            operands[j] = replace(operands[j], strides=tuple(strides))  # type: ignore[type-var]
+            operand = operands[j]
+            assert isinstance(operand, m.Operand)
+            operands[j] = replace(operand, strides=tuple(strides))
             instructions[i] = replace(instructions[i], operands=tuple(operands))
         return m.Bundle(tuple(instructions), statement.note)
     assert isinstance(statement, m.Move)
@@ -139,7 +141,7 @@ def _line(parser: Parser, text: str) -> m.Statement:
     found = list(parser.statements((text,), problems))
     if problems or len(found) != 1:
         raise GraphError(f"a stored program holds `{text}`, which is not a statement: {problems[:1]}")
-    return replace(found[0], line=0) if hasattr(found[0], "line") else found[0]  # type: ignore[type-var]
+    return found[0]
 
 
 def renamed(statements: Sequence[m.Statement], names: Mapping[str, tuple[str, int]]) -> Iterator[m.Statement]:

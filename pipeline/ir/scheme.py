@@ -179,7 +179,9 @@ def _groups(shape: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], l
         return None
     groups, i, j = [], 0, 0
     while i < len(shape) or j < len(new):
-        olds, news, a, b = [], [], 1, 1
+        olds: list[int] = []
+        news: list[int] = []
+        a = b = 1
         while True:
             if a == b and olds and news:
                 break

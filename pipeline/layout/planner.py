@@ -103,8 +103,10 @@ class Planner:
 
     def _known(self, node: Node) -> bool:
         """Results without elements, and results of operations on none, are constants; the board computes nothing for them."""
+        from mlsdk.pipeline.layout.rules import data_inputs
+
         outputs = [o for o in node.outputs if o]
-        empty = [n for n in node.inputs if n and self.value(n).size == 0]
+        empty = [n for n in data_inputs(node) if n and self.value(n).size == 0]
         if all(self.value(o).size == 0 for o in outputs):
             for name in outputs:
                 self.literal(name, np.zeros(self.shape(name), self.value(name).dtype))

@@ -36,7 +36,7 @@ def layout_page(placed: Placed) -> bytes:
         for v in placed.values.values()
     ]
     head = ("value", "origin", "dtype", "on the board", "shape", "layout", "LM LW per PE", "DRAM LW per group")
-    intro = "The layout of every value after planning. A layout says on which L2B, L1B, MAB, PE, word and LM address each element lies."
+    intro = "The layout of every value after planning. It says on which L2B, L1B, MAB, PE, word and LM address each element lies."
     return _page("Layouts", intro, head, rows, code=("value", "layout"), numbers=("LM LW per PE", "DRAM LW per group"))
 
 

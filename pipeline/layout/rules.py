@@ -8,9 +8,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from mlsdk.errors import LayoutError
-from mlsdk.pipeline.ir.graph import Node, Value
+from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
-from mlsdk.pipeline.ir.placed import ANY, FINITE, ZERO
+from mlsdk.pipeline.ir.placed import ANY, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, local_rows, spread
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
 from mlsdk.pipeline.ops.emitters.gemm_modes import mode_of, weights_layout
@@ -225,6 +225,13 @@ MOVED: dict[str, Callable[[Node], int]] = {
 }
 
 
+def data_inputs(node: Node) -> tuple[str, ...]:
+    """The inputs that are data; the others say how (shapes, axes, starts)."""
+    if node.op in MOVED:
+        return node.inputs[: MOVED[node.op](node)]
+    return node.inputs[:1] if node.op.startswith("Reduce") else node.inputs
+
+
 # ---- casts --------------------------------------------------------------------------------------------------------
 
 
@@ -338,11 +345,11 @@ def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, tra
     batches = prod(d.n for x in batch for d in scheme_c.axes[x] if d.level == LOCAL)
     inputs = [a_placed, b_placed]
     fused = bias is not None and _fusable(planner, bias, n, dtype_c)
-    if fused:
+    if bias is not None and fused:
         wanted = "double" if dtype_c == "double" else "single"
         inputs.append(
             planner.want(bias, scheme_c.restrict(planner.shape(bias), shape_c), wanted, reason=f"bias of {node.op}")
-        )  # type: ignore[arg-type]
+        )
     pad = ZERO if all(planner.values[name].pad == ZERO for name in inputs[1:]) else ANY
     if bias is None or fused:
         planner.put(node, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
@@ -417,17 +424,15 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
     rows = [n if x not in batch and x != last else 1 for x, n in enumerate(full)]
     inner = spread(rows, None, levels=(L1B, MAB))
     align = 8
-    for x, digits in enumerate(inner.axes):
+    for x, axis in enumerate(inner.axes):
         if x not in batch and x != last:
-            axes[x] = digits
-    local = [
-        (x, i) for x, digits in enumerate(axes) for i, d in enumerate(digits) if d.level == LOCAL and x not in batch
-    ]
+            axes[x] = axis
+    local = [(x, i) for x, axis in enumerate(axes) for i, d in enumerate(axis) if d.level == LOCAL and x not in batch]
     if local and any(d.level == LOCAL for x in batch for d in axes[x]):
         x, i = min(local, key=lambda item: axes[item[0]][item[1]].stride)
-        digits = list(axes[x])
-        digits[i] = replace(digits[i], n=-(-digits[i].n // align) * align)
-        axes[x] = tuple(digits)
+        padded = list(axes[x])
+        padded[i] = replace(padded[i], n=-(-padded[i].n // align) * align)
+        axes[x] = tuple(padded)
     elif any(d.level == LOCAL for x in batch for d in axes[x]):
         axes[last - 1] = (*axes[last - 1], Digit(align, LOCAL, 1))
     blocks = -(-full[last] // BLOCK)
@@ -483,5 +488,3 @@ RULES: dict[str, Rule] = {
     "MatMul": matmul,
     "Gemm": gemm,
 }
-
-assert FINITE and MAB and Value

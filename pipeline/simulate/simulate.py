@@ -25,7 +25,8 @@ def simulate(placed: Placed, plan: Plan) -> Timeline:
     clock = Clock(mark, keep_transfers=True)
     steps = clock.run(program.statements)
     mark("", clock.now)
-    rows, flows = [], []
+    rows: list[Row] = []
+    flows: list[Flow] = []
     for (node, start, pe, stall, moves, dram, flow), (_, end, pe2, stall2, moves2, dram2, flow2) in zip(
         marks, marks[1:]
     ):

@@ -37,7 +37,8 @@ class Argument:
         self.rows, self.form = Rows(x, tuple(call.node.attrs["reduced"])), Form.of(x)  # type: ignore[arg-type]
         self.rule = (MAX if call.node.op == "ArgMax" else MIN)[self.form.compute]
         self.last = bool(call.node.attrs.get("select_last_index", 0))
-        self.asm, self.constants = Asm(), {}
+        self.asm = Asm()
+        self.constants: dict[str, np.ndarray] = {}
 
     def run(self) -> tuple[Asm, dict[str, np.ndarray]]:
         asm, rows, items = self.asm, self.rows, self.form.items

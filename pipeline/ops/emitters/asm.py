@@ -87,7 +87,9 @@ class Asm:
         for index, position, stride in strides:
             old = instructions[index]
             operands = list(old.operands)
-            operands[position] = replace(operands[position], strides=stride)  # type: ignore[type-var]
+            operand = operands[position]
+            assert isinstance(operand, m.Operand)
+            operands[position] = replace(operand, strides=stride)
             instructions[index] = replace(old, operands=tuple(operands))
         self.bundle(tuple(instructions))
 

@@ -90,17 +90,17 @@ def emit_kernel(call: Call, kernel: Kernel, inputs: Sequence[Tensor], out: Tenso
     unit_lw = out.scheme.unit_lw(out.dtype)
 
     tiles = _tiles(out, inputs, maps)
-    feeds = []
+    feeds: list[Feed] = []
     for index, (tensor, units, place) in enumerate(zip(inputs, maps, kernel.places)):
         lw = tensor.scheme.unit_lw(tensor.dtype)  # type: ignore[union-attr]
         ranges = tuple(Range.of(tensor, int(units[a:b].min()) * lw, (int(units[a:b].max()) + 1) * lw) for a, b in tiles)
-        word = sum(2 * room(f.ranges[0].addresses) for f, p in zip(feeds, kernel.places) if p == place)
+        word = sum(_words(f) for f, p in zip(feeds, kernel.places) if p == place)
         feeds.append(Feed(tensor, ranges, SPACE[place], word))
         assert index < 3
     drain = Feed(out, tuple(Range.of(out, a * unit_lw, b * unit_lw) for a, b in tiles), SPACE[kernel.places[-1]], 0)
     same = [f for f in feeds if f.space == drain.space]
     if same:
-        drain = Feed(out, drain.ranges, drain.space, sum(2 * room(f.ranges[0].addresses) for f in same))
+        drain = Feed(out, drain.ranges, drain.space, sum(_words(f) for f in same))
 
     constants = load_constants(asm, kernel)
     accesses = [Access(t, compute, parts) for t in inputs]
@@ -122,6 +122,11 @@ def emit_kernel(call: Call, kernel: Kernel, inputs: Sequence[Tensor], out: Tenso
 
     stream(asm, feeds, [drain], body)
     return asm
+
+
+def _words(feed: Feed) -> int:
+    """Words that a feed takes in its memory."""
+    return 2 * room(max(r.addresses for r in feed.ranges))
 
 
 def load_constants(asm: Asm, kernel: Kernel) -> dict[str, str]:

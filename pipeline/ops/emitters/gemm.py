@@ -282,7 +282,8 @@ def _to_block_float(asm: Asm, mode: Mode, dtype: str, raw: int, units: int) -> N
             for u in range(0, units, 4):
                 n = min(4, units - u)
                 asm.pe(
-                    f"hbfn/9 {vec(m.LM1, [raw + 2 * (u + i) for i in range(n)], 2)} {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}"
+                    f"hbfn/9 {vec(m.LM1, [raw + 2 * (u + i) for i in range(n)], 2)} "
+                    f"{vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}"
                 )
             return
         for u in range(0, units, 4):

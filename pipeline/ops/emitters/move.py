@@ -101,7 +101,9 @@ class _Mover:
     def __init__(self, sources: list[Tensor], result: Tensor, source_of: SourceOf, clean: bool):
         if any(s.dtype != result.dtype for s in sources):
             raise EmitError(f"a move cannot change dtypes: {[s.dtype for s in sources]} to {result.dtype}")
-        self.asm, self.constants, self.tables = Asm(), {}, {}
+        self.asm = Asm()
+        self.constants: dict[str, np.ndarray] = {}
+        self.tables: dict[tuple[int, bytes], str] = {}
         self.result, self.dtype = result, result.dtype
         self.places = [Places.of(s) for s in sources]
         self.base = np.cumsum([0] + [4 * p.lines for p in self.places])
@@ -248,7 +250,7 @@ class _Mover:
                     last[4] += 1
                 else:
                     runs.append([kind, key, address, slot, 1, symbol])
-        tags = []
+        tags: list[int] = []
         for kind, key, address, slot, count, symbol in runs:
             size, lc = LINE * count, LC_LINES + LINE * slot
             group = key[0] if kind in ("mvb", "one") else None
@@ -304,9 +306,8 @@ class _Mover:
 
     def _pick(self, address: np.ndarray, merge: bool) -> None:
         """GRF0 word (or LW) i of every PE from LM0 word address[.., i]; where it is -1, anything (`merge`: nothing)."""
-        flat = address.reshape(64 * 64, -1)
-        if self.dtype == "half":
-            flat = flat.reshape(64 * 64, -1, 2)
+        per = 2 if self.dtype == "half" else 1
+        flat = address.reshape(64 * 64, -1, per)
         places = flat.shape[1]
         split = None if merge else _separate(flat.reshape(64 * 64, -1))
         if split is not None:
@@ -317,7 +318,6 @@ class _Mover:
                 self._pick_four(at, min(4, places - at), offsets[at : at + 4], merge=False)
             return
         touched = [at for at in range(0, places, 4) if (flat[:, at : at + 4] >= 0).any()]
-        per = flat.shape[2] if flat.ndim == 3 else 1
         table = np.where(flat >= 0, flat, ZERO)
         columns = [table[:, at + i] for at in touched for i in range(min(4, places - at))]
         if not columns:

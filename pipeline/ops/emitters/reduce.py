@@ -31,7 +31,8 @@ class Reduction:
         self.name, self.op, self.x, self.out = call.node.name, call.node.op, x, call.outputs[0]
         self.rows, self.form = Rows(x, tuple(call.node.attrs["reduced"])), Form.of(x)  # type: ignore[arg-type]
         self.rule = RULES[self.op][self.form.compute]
-        self.asm, self.constants = Asm(), {}
+        self.asm = Asm()
+        self.constants: dict[str, np.ndarray] = {}
         self.count = int(np.prod([x.shape[a] for a in self.rows.axes]))
 
     def run(self) -> tuple[Asm, dict[str, np.ndarray]]:

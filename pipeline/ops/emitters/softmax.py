@@ -41,7 +41,8 @@ class Softmax:
             "ninf": 0xFFF0000000000000 if self.form.compute == "double" else 0xFF800000FF800000,
         }
         self.table = Table([EXP[self.form.compute], RECIP[self.form.compute]], {**more, "zero": 0})
-        self.asm, self.constants = Asm(), {}
+        self.asm = Asm()
+        self.constants: dict[str, np.ndarray] = {}
 
     def run(self) -> tuple[Asm, dict[str, np.ndarray]]:
         rows, items = self.rows, self.form.items
