@@ -276,8 +276,12 @@ class Recorder(TorchDispatchMode):
 
     def watch_results(self) -> None:
         """Remember each result weakly, to find those that outlive the trace."""
+        free = {id(capture.shadow) for capture in self.tape.captures.values()}
         self.made = [
-            (weakref.ref(shadow), record.source) for record in self.tape.records for shadow in record.results()
+            (weakref.ref(shadow), record.source)
+            for record in self.tape.records
+            for shadow in record.results()
+            if id(shadow) not in free
         ]
 
     # --- tensors from outside ---

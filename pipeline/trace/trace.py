@@ -19,7 +19,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from mlsdk.errors import InputMismatch, TraceError, TraceWarning, UnregisteredTensor, UnregisteredTensorWarning
+from mlsdk.errors import (
+    InputMismatch,
+    Misuse,
+    TraceError,
+    TraceWarning,
+    UnregisteredTensor,
+    UnregisteredTensorWarning,
+    UnsupportedOperator,
+)
 from mlsdk.pipeline.ir import pytree
 from mlsdk.pipeline.ir.graph import Graph, Value
 from mlsdk.pipeline.ir.signature import RANDOM_STATE, Input, Output, Signature, State
@@ -28,7 +36,7 @@ from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
 from mlsdk.pipeline.trace.frames import user_line, warn_user
 from mlsdk.pipeline.trace.functionalize import functionalize
 from mlsdk.pipeline.trace.lower import Lowering
-from mlsdk.pipeline.trace.recorder import Capture, Recorder, Tape
+from mlsdk.pipeline.trace.recorder import WHAT_TO_DO, Capture, Recorder, Tape
 from mlsdk.pipeline.trace.restore import Replacement, Snapshot, report_lost
 from mlsdk.pipeline.trace.scopes import Scopes
 from mlsdk.pipeline.trace.settings import tracing_settings
@@ -110,7 +118,8 @@ def _traced(run: _Trace, call: Callable[[Sequence[Shadow]], Any], spec: pytree.S
     traced = run.run(call, spec)
     run.recorder.watch_results()
     name, made = run.name, run.recorder.made
-    run.recorder.tape = Tape()
+    # without the cycles through the recorder, what is left is what the function kept
+    run.recorder.tape, run.recorder.registered, run.registered = Tape(), {}, {}
     del run, call
     lines = _outliving(made)
     if lines:
@@ -233,6 +242,9 @@ class _Trace:
                 return call(inputs)
         except Exception as error:
             place = self.recorder.last_line
+            if type(error).__module__ == "torch._dynamo.exc":  # torch.cond and its kin compile what they get
+                misuse = Misuse("torch.cond, torch.while_loop or torch.compile", f"or after {place}")
+                raise UnsupportedOperator.listing([misuse], WHAT_TO_DO) from error
             if place:
                 error.add_note(f"while tracing {self.name}; the last operation was at {place}")
             raise

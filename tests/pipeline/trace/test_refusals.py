@@ -1,0 +1,299 @@
+"""What cannot become a program is refused, with the user's line and what to write instead."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.nn as nn
+
+from mlsdk.errors import (
+    DataDependentControlFlow,
+    InputMismatch,
+    TraceError,
+    TraceWarning,
+    UnregisteredTensor,
+    UnregisteredTensorWarning,
+    UnsupportedOperator,
+)
+from mlsdk.pipeline.trace import trace
+
+x = torch.linspace(-1, 1, 12).reshape(3, 4)
+HERE = "test_refusals.py"
+
+
+def here(function, offset=1):
+    """`file:line` of the line `offset` below the def of a function."""
+    return f"{HERE}:{inspect.getsourcelines(function)[1] + offset}"
+
+
+def branch(inputs):
+    if inputs["x"].sum() > 0:
+        return {"y": inputs["x"]}
+    return {"y": -inputs["x"]}
+
+
+def loop(inputs):
+    while inputs["x"].max() > 0:
+        pass
+
+
+def item(inputs):
+    return {"y": inputs["x"] * inputs["x"][0, 0].item()}
+
+
+def integer(inputs):
+    return {"y": inputs["x"][: int(inputs["x"][0, 0])]}
+
+
+def repeat(inputs):
+    return {"y": [0 for _ in range(inputs["x"].sum().long())]}
+
+
+def nonzero(inputs):
+    return {"y": inputs["x"].nonzero()}
+
+
+def mask(inputs):
+    return {"y": inputs["x"][inputs["x"] > 0]}
+
+
+def unique(inputs):
+    return {"y": inputs["x"].unique()}
+
+
+def equal(inputs):
+    return {"y": inputs["x"] * torch.equal(inputs["x"], inputs["x"])}
+
+
+def to_list(inputs):
+    return {"y": inputs["x"] + inputs["x"].tolist()[0][0]}
+
+
+def to_numpy(inputs):
+    return {"y": inputs["x"] + torch.from_numpy(inputs["x"].numpy())}
+
+
+def through_numpy(inputs):
+    return {"y": np.sin(inputs["x"])}
+
+
+def formatted(inputs):
+    print(f"{inputs['x'].mean():.3f}")
+
+
+DATA_DEPENDENT = {
+    branch: "choose with torch.where",
+    loop: "choose with torch.where",
+    item: "keep it a tensor",
+    integer: "keep it a tensor",
+    repeat: "keep it a tensor",
+    nonzero: "keep all elements",
+    mask: r"torch.where\(mask, x, 0\)",
+    unique: "shapes are static",
+    equal: r"\(a == b\).all\(\)",
+    to_list: ".tolist() needs",
+    to_numpy: ".numpy() needs",
+    through_numpy: "a numpy function needs",
+    formatted: "a format specification needs",
+}
+
+
+@pytest.mark.parametrize("function", DATA_DEPENDENT, ids=lambda function: function.__name__)
+def test_data_dependence(function):
+    with pytest.raises(DataDependentControlFlow, match=DATA_DEPENDENT[function].replace("()", r"\(\)")) as caught:
+        trace(function, {"x": x})
+    assert here(function) in str(caught.value)
+
+
+def test_what_is_known_may_steer():
+    weight = torch.tensor([2.0, -1.0])
+
+    def function(inputs):
+        y = inputs["x"]
+        for _ in range(int(torch.arange(4)[2])):
+            y = y + 1
+        if weight[0].item() > 0 and inputs["x"].shape[0] == 3:
+            y = y * torch.tensor([1, 2, 3, 4]).tolist()[1]
+        return {"y": y}
+
+    with pytest.warns(UnregisteredTensorWarning):
+        graph = trace(function, {"x": x}).graph
+    assert [node.op for node in graph.nodes] == ["Add", "Add", "Mul"]
+
+
+def test_all_unsupported_operators_at_once():
+    class Inner(nn.Module):
+        def forward(self, y):
+            return torch.linalg.svd(y)[0]
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = Inner()
+
+        def forward(self, y):
+            return self.part(y) + torch.linalg.det(y[:3, :3])
+
+    model = Outer()
+
+    def function(inputs):
+        y = model(inputs["x"])
+        return {"y": y, "z": torch.fft.fft(inputs["x"]).real}
+
+    with pytest.raises(UnsupportedOperator) as caught:
+        trace(function, {"x": x})
+    text, misuses = str(caught.value), caught.value.misuses
+    assert "aten::_linalg_svd" in text and "_linalg_det" in text and "fft" in text
+    svd = next(misuse for misuse in misuses if "svd" in misuse.what)
+    assert (svd.source, svd.scope) == (here(Inner.forward), "Outer.part")
+    assert len({misuse.source for misuse in misuses}) == 3
+
+
+def test_other_dtypes_are_named():
+    with pytest.raises(UnsupportedOperator, match="bfloat16 at .*use one of float32, float64"):
+        trace(lambda inputs: {"y": inputs["x"].bfloat16().float()}, {"x": x})
+    with pytest.raises(InputMismatch, match="input x has dtype bfloat16; allowed are float32"):
+        trace(lambda inputs: inputs, {"x": x.bfloat16()})
+    with pytest.raises(InputMismatch, match="input x has dtype complex64"):
+        trace(lambda inputs: inputs, {"x": x.to(torch.complex64)})
+    with pytest.raises(TraceError, match="registered tensor w has dtype int8"):
+        trace(lambda inputs: inputs, {"x": x}, state={"w": torch.zeros(2, dtype=torch.int8)})
+
+
+def test_inputs_and_results_are_tensors():
+    with pytest.raises(InputMismatch, match="input x is int, not a tensor"):
+        trace(lambda inputs: inputs, {"x": 3})
+    with pytest.raises(TraceError, match="returns Shadow; return a mapping"):
+        trace(lambda inputs: inputs["x"], {"x": x})
+    with pytest.raises(TraceError, match="result y is int, not a tensor"):
+        trace(lambda inputs: {"y": 3}, {"x": x})
+    with pytest.raises(TraceError, match="result y is ndarray, not a tensor"):
+        trace(lambda inputs: {"y": np.zeros(3)}, {"x": x})
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3), RecursionError("deep")])
+def test_the_users_exception_comes_through(error):
+    def function(inputs):
+        inputs["x"] + 1
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        trace(function, {"x": x})
+    assert caught.value is error
+    if isinstance(error, Exception):
+        assert any(f"while tracing function; the last operation was at {HERE}" in note for note in error.__notes__)
+    graph = trace(lambda inputs: {"y": inputs["x"] + 1}, {"x": x}).graph  # the next trace is good
+    assert [node.op for node in graph.nodes] == ["Add"]
+
+
+def test_torchs_own_errors_keep_their_kind_and_get_the_line():
+    def function(inputs):
+        return {"y": inputs["x"] @ inputs["x"]}
+
+    with pytest.raises(RuntimeError) as caught:
+        trace(function, {"x": x})
+    assert any(here(function) in note for note in caught.value.__notes__)
+
+
+def test_unregistered_tensors_become_constants_with_one_warning():
+    model, other = nn.Linear(4, 2), torch.ones(2)
+    with pytest.warns(UnregisteredTensorWarning) as caught:
+        traced = trace(lambda inputs: {"y": model(inputs["x"]) + other}, {"x": x})
+    assert len(caught) == 1
+    message = str(caught[0].message)
+    assert "Linear.weight (2x4)" in message and "Linear.bias (2)" in message and f"first used at {HERE}" in message
+    assert caught[0].filename == __file__
+    assert traced.graph.inputs == ("x",) and not traced.signature.state
+
+
+def test_constants_are_copies():
+    weight = torch.ones(4)
+    with pytest.warns(UnregisteredTensorWarning):
+        graph = trace(lambda inputs: {"y": inputs["x"] + weight}, {"x": x}).graph
+    weight.zero_()
+    (array,) = graph.constants.values()
+    assert (array == 1).all()
+
+
+def test_updates_of_unregistered_tensors_are_refused():
+    norm, count = nn.BatchNorm1d(4), torch.zeros(())
+    before = {name: tensor.clone() for name, tensor in norm.state_dict().items()}
+    with pytest.raises(UnregisteredTensor, match=r"BatchNorm1d.running_mean \(4\) \(at test_refusals.py:\d+\)"):
+        trace(lambda inputs: {"y": norm(inputs["x"])}, {"x": x})
+    with pytest.raises(UnregisteredTensor, match="not registered, so the update would be lost; register the tensor"):
+        trace(lambda inputs: {"y": inputs["x"] + count.add_(1)}, {"x": x})
+    assert count == 0 and all(torch.equal(before[name], tensor) for name, tensor in norm.state_dict().items())
+
+
+def test_writes_into_inputs_are_warned_about_and_stay_inside():
+    sample = x.clone()
+    with pytest.warns(TraceWarning, match="writes into its input x; the caller's tensor does not see it"):
+        trace(lambda inputs: {"y": inputs["x"].mul_(2)}, {"x": sample})
+    assert torch.equal(sample, x)
+
+
+def test_tensors_kept_outside_are_warned_about():
+    kept = []
+
+    class Caching(nn.Module):
+        def forward(self, y):
+            self.cache = y * 2
+            return self.cache
+
+    model = Caching()
+
+    def stores(inputs):
+        kept.append(inputs["x"] * 3)
+        return {"y": inputs["x"]}
+
+    with pytest.warns(TraceWarning, match=f"stores tensors that it computes at {here(stores)}"):
+        trace(stores, {"x": x})
+    with pytest.raises(TraceError, match="a traced tensor met aten.add"):
+        kept[0] + 1
+    with pytest.warns(TraceWarning, match="assigns traced tensors to Caching.cache"):
+        trace(lambda inputs: {"y": model(inputs["x"])}, {"x": x})
+    assert not hasattr(model, "cache")
+
+
+def test_changes_of_storage_are_refused():
+    with pytest.raises(TraceError, match="aten::resize_ changes the tensor itself at"):
+        trace(lambda inputs: {"y": (inputs["x"] + 1).resize_(2, 2)}, {"x": x})
+
+
+def test_higher_order_operators_are_refused():
+    def function(inputs):
+        y = inputs["x"]
+        return {"y": torch.cond(y.sum() > 0, lambda y: y + 1, lambda y: y - 1, [y])}
+
+    with pytest.raises(UnsupportedOperator, match="torch.cond"):
+        trace(function, {"x": x})
+
+
+def test_no_warning_without_reason():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.BatchNorm1d(4)).train()
+    state = {name: tensor for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trace(lambda inputs: {"y": model(inputs["x"])}, {"x": x}, state=state)
+
+
+def test_torch_dynamo_is_not_needed():
+    import subprocess
+
+    code = (
+        "import sys, torch, torch.nn as nn\n"
+        "from mlsdk.pipeline.trace import trace\n"
+        "m = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1),\n"
+        "                  nn.Flatten(), nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2), nn.Softmax(-1))\n"
+        "m.eval()\n"
+        "state = dict([*m.named_parameters(), *m.named_buffers()])\n"
+        "trace(lambda d: {'y': m(d['x']).argmax(1)}, {'x': torch.zeros(2, 3, 9, 9)}, state=state)\n"
+        "print([name for name in ('torch._dynamo', 'sympy', 'torchvision', 'onnxscript') if name in sys.modules])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == "[]", run.stderr
