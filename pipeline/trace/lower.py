@@ -116,11 +116,9 @@ class Lowering:
             }
             try:
                 built = build(builder, out, *args, **kwargs)
-            except Unsupported as form:
+            except (Unsupported, GraphError) as form:
                 self._misuse(record, f"{record.func.name()} ({form})")
                 continue
-            except GraphError as error:
-                raise TraceError(f"{record.func.name()} at {record.source}: {error}; please report it") from error
             self._finish(record, out, built)
 
     def _finish(self, record: Record, out: Sequence[Any], built: Any) -> None:
