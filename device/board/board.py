@@ -33,7 +33,7 @@ class Board:
     def __init__(self, name: str, index: int | None, machine: Machine, files: BoardFiles | None = None, lock: Lock | None = None, epoch: int = 0) -> None:
         self.name, self.index, self.machine = name, index, machine
         self._files, self._lock, self._epoch = files, lock, epoch
-        self._pid, self._open = os.getpid(), True
+        self._pid, self._open, self._cancelled = os.getpid(), True, False
         self._watch: mmap.mmap | None = None
         if files is not None:
             descriptor = os.open(files.epoch_file, os.O_RDONLY | os.O_CLOEXEC)
@@ -43,13 +43,22 @@ class Board:
 
     # --- life --------------------------------------------------------------------------------------------------------
     def _check(self) -> None:
-        if not self._open:
+        if not self.is_open:
             raise DeviceClosed(f"{self.name} is closed; open it again")
         if self._pid != os.getpid():
             raise DeviceClosed(f"{self.name} was opened by process {self._pid}, not by this child; open a board in the child")
         if self._watch is not None and struct.unpack("<Q", self._watch[:8])[0] != self._epoch:
             self.close()
             raise DeviceReset(f"{self.name} was reset while this program used it; its data is void, open it again")
+
+    @property
+    def is_open(self) -> bool:
+        """False after `close`, `cancel`, and once a reset was noticed."""
+        return self._open and not self._cancelled
+
+    def cancel(self) -> None:
+        """Lets a program that another thread runs end at its next check, with DeviceClosed. The board stays locked until `close`."""
+        self._cancelled = True
 
     def close(self) -> None:
         """Gives the board up. Its DRAM and PDM keep their contents."""

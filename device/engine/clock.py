@@ -46,6 +46,7 @@ class Clock:
         self._done: dict[int, int] = {}
         self._end = 0
         self._plain: dict[int, tuple[object, int, dict[str, int]]] = {}
+        self._bundles: dict[int, tuple[object, tuple[str, ...], tuple[int, ...]]] = {}
 
     def run(self, statements: Iterable[m.Statement]) -> None:
         for statement in statements:
@@ -73,23 +74,20 @@ class Clock:
             self.run(loop.body)
 
     def statement(self, s: m.Statement) -> None:
-        if isinstance(s, m.Bundle):
-            for instruction in s.instructions:
-                opcode = lookup(instruction.mnemonic)
-                if opcode.unit == "wait":
-                    operand = instruction.operands[0]
-                    assert isinstance(operand, m.Operand)
-                    done = self._done.pop(operand.addr, 0)
-                    if done > self.now:
-                        stall = -(-(done - self.now) // CYCLES) * CYCLES
-                        if self.event:
-                            self.event("wait", f"wait i{operand.addr:02x}", self.now, stall, s.line)
-                        self.now += stall
-            for instruction in s.instructions:
-                unit = lookup(instruction.mnemonic).unit
-                self._count(unit)
-                if self.event and unit not in ("nop", "noforward", "wait"):
-                    self.event(unit, instruction.mnemonic, self.now, CYCLES, s.line)
+        if type(s) is m.Bundle:
+            found = self._bundles.get(id(s.instructions))
+            if found is None:
+                found = self._known(s)
+            _, units, tags = found
+            for tag in tags:
+                self._wait(tag, s.line)
+            counts = self.times.units
+            for unit in units:
+                counts[unit] = counts.get(unit, 0) + 1
+            if self.event:
+                for unit, instruction in zip(units, s.instructions):
+                    if unit not in ("nop", "noforward", "wait"):
+                        self.event(unit, instruction.mnemonic, self.now, CYCLES, s.line)
             self.now += CYCLES
             self.times.pe_steps += 1
         elif isinstance(s, m.Nop):
@@ -98,6 +96,23 @@ class Clock:
             self._count("nop", s.count)
         elif isinstance(s, m.Move):
             self._move(s)
+
+    def _known(self, s: m.Bundle) -> tuple[object, tuple[str, ...], tuple[int, ...]]:
+        """Units and awaited tags of a bundle; lines that repeat share their instructions."""
+        units = tuple(lookup(i.mnemonic).unit for i in s.instructions)
+        tags = tuple(o.addr for i, unit in zip(s.instructions, units) if unit == "wait" for o in i.operands if isinstance(o, m.Operand))
+        if len(self._bundles) > 50_000:
+            self._bundles.clear()
+        found = self._bundles[id(s.instructions)] = (s.instructions, units, tags)
+        return found
+
+    def _wait(self, tag: int, line: int) -> None:
+        done = self._done.pop(tag, 0)
+        if done > self.now:
+            stall = -(-(done - self.now) // CYCLES) * CYCLES
+            if self.event:
+                self.event("wait", f"wait i{tag:02x}", self.now, stall, line)
+            self.now += stall
 
     def _count(self, unit: str, count: int = 1) -> None:
         self.times.units[unit] = self.times.units.get(unit, 0) + count

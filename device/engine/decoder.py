@@ -225,8 +225,27 @@ class Decoder:
 
     # --- one bundle --------------------------------------------------------------------------------------------------
     def bundle(self, bundle: m.Bundle) -> None:
-        from . import alu, mau, network
+        """Decodes a step. A line that was decoded before in the same situation gives the same calls."""
+        if self.count or self.indices or self.dynamic_bar:
+            self._bundle(bundle)
+            return
+        f = self.forward
+        key = (id(bundle.instructions), id(f[m.ALUF]), id(f[m.MAUF]), id(f[m.LBF]), id(f[m.MREADF]), self.mask, self.t_low_zero)
+        known = self.machine.bundle_cache
+        found = known.get(key)
+        if found is None:
+            start, before = len(self.calls), dict(f)
+            self._bundle(bundle)
+            if len(known) > 20_000:
+                known.clear()
+            # what the key names by id is kept alive by the entry
+            known[key] = (bundle.instructions, before, self.calls[start:], dict(self.forward), self.t_low_zero)
+            return
+        _, _, calls, forward, self.t_low_zero = found
+        self.calls += calls
+        self.forward = dict(forward)
 
+    def _bundle(self, bundle: m.Bundle) -> None:
         self._taken = []
         opcodes = [lookup(i.mnemonic) for i in bundle.instructions]
         forwarding = all(o.unit != "noforward" for o in opcodes)
@@ -247,8 +266,6 @@ class Decoder:
         self._plan(results, late, forwarding)
 
     def _plan(self, results: list, late: list, forwarding: bool) -> None:
-        from . import mau, network
-
         # Everything that reads PE memories or forward registers without writing PE memories comes first.
         fetched = []
         for instruction, opcode in late:
@@ -437,8 +454,6 @@ class Decoder:
         """Emits the calculation of the flags if a mask register wants them; (nibbles [4][PE],)."""
         if not any(isinstance(o, m.Operand) and o.space == m.OMR for o in instruction.operands):
             return None
-        from . import alu, mau
-
         pool = self._buffers.setdefault(("nibble", 1), [])
         out = next((b for b in pool if not any(b is t for t in self._taken)), None)
         if out is None:
@@ -546,3 +561,6 @@ def _guards(mask: tuple, words: int, cycles: int) -> tuple[np.ndarray, np.ndarra
                 high.append(kernels.ALWAYS)
                 low.append(kernels.ALWAYS)
     return np.array(nr), np.array(high), np.array(low)
+
+
+from . import alu, mau, network  # noqa: E402  (they need the classes above)

@@ -11,7 +11,7 @@ that runs again is kept decoded.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..isa.table import UnknownMnemonic, lookup
 from ..memory.dram import PagedMemory
 from ..memory.state import State
 from . import moves
-from .clock import Clock
+from .clock import Clock, Times
 from .decoder import Call, Decoder
 from .loops import Body, Per
 from .loops import decode as decode_loop
@@ -54,8 +54,15 @@ class RunStats:
         return self.cycles / spec.CLOCK_HZ
 
 
-class StopRun(Exception):
-    """max_steps was reached."""
+@dataclass(slots=True)
+class Kept:
+    """A decoded program and what its decoding took for granted."""
+
+    statements: tuple
+    symbols: dict[str, int]
+    assumed: tuple
+    calls: list[Callable[[], None]]
+    times: Times | None = None
 
 
 class Machine:
@@ -70,9 +77,10 @@ class Machine:
         self.between: Callable[[], None] | None = None  # called between stretches of a program
         self.buffers: dict[tuple[str, int], list[np.ndarray]] = {}
         self.row_cache: dict[tuple, View] = {}
+        self.bundle_cache: dict[tuple, tuple] = {}
         self.view_cache: dict[tuple, View] = {}
         self._decoded = {side: Decoded(raw) for side, raw in self.state.matrix.items()}
-        self._programs: OrderedDict[int, tuple[Any, dict[str, int], Any, list]] = OrderedDict()
+        self._programs: OrderedDict[int, Kept] = OrderedDict()
 
     # --- facts that the decoder builds on ------------------------------------------------------------------------------
     def decoded(self, side: str, precision: str) -> Decoded:
@@ -102,40 +110,43 @@ class Machine:
         stats = RunStats()
         if max_steps is not None:
             statements = tuple(cut(statements, max_steps))
-        calls = self._kept(statements, symbols) if on_marker is None else None
-        if calls is None:
-            calls = self._decode(statements, symbols, on_marker, stats)
+        kept = self._kept(statements, symbols) if on_marker is None else None
+        calls = kept.calls if kept is not None else self._decode(statements, symbols, on_marker)
         self.dumps.clear()
         for call in calls:
             if self.between is not None:
                 self.between()
-            call(stats)
+            call()
         stats.dumps = list(self.dumps)
-        clock = Clock(on_event)
-        clock.run(statements)
-        times = clock.finish()
-        stats.pe_steps, stats.cycles, stats.moves, stats.units = times.pe_steps, times.cycles, times.moves, times.units
+        if kept is not None and kept.times is not None and on_event is None:
+            times = kept.times
+        else:
+            clock = Clock(on_event)
+            clock.run(statements)
+            times = clock.finish()
+            if kept is not None:
+                kept.times = times
+        stats.pe_steps, stats.cycles, stats.moves, stats.units = times.pe_steps, times.cycles, times.moves, dict(times.units)
         stats.stall_steps, stats.total_steps = times.stall_steps, times.total_steps
         return stats
 
-    def _kept(self, statements: Sequence[m.Statement], symbols: dict[str, int]) -> list | None:
+    def _kept(self, statements: Sequence[m.Statement], symbols: dict[str, int]) -> Kept | None:
         """The decoded form of a short program that has run before under the same assumptions."""
         if not isinstance(statements, tuple) or len(statements) > KEPT_STATEMENTS:
             return None
         assumed = (self.mask_setting, self.t_low_zero(), self._bars_used())
-        key = id(statements)
-        found = self._programs.get(key)
-        if found is not None and found[0] is statements and found[1] == symbols and found[2] == assumed:
-            self._programs.move_to_end(key)
-            return found[3]
-        calls = list(self._decode(statements, symbols, None, None))
-        self._programs[key] = (statements, symbols, assumed, calls)
+        found = self._programs.get(id(statements))
+        if found is not None and found.statements is statements and found.symbols == symbols and found.assumed == assumed:
+            self._programs.move_to_end(id(statements))
+            return found
+        kept = Kept(statements, symbols, assumed, list(self._decode(statements, symbols, None)))
+        self._programs[id(statements)] = kept
         while len(self._programs) > KEPT_PROGRAMS:
             self._programs.popitem(last=False)
-        return calls
+        return kept
 
-    def _decode(self, statements: Sequence[m.Statement], symbols: dict[str, int], on_marker: Callable[[str], None] | None, stats: RunStats | None):
-        """Yields callables that take the RunStats, stretch by stretch."""
+    def _decode(self, statements: Sequence[m.Statement], symbols: dict[str, int], on_marker: Callable[[str], None] | None) -> Iterator[Callable[[], None]]:
+        """The program, stretch by stretch, ready to be called."""
         dynamic_bar = self._bars_used() or _writes_bar(statements)
         decoder = Decoder(self, dynamic_bar)
         position = 0
@@ -151,7 +162,7 @@ class Machine:
         yield Stretch(straight(decoder))
         mask = decoder.mask
 
-        def keep_mask(_: RunStats) -> None:
+        def keep_mask() -> None:
             self.mask_setting = mask
 
         yield keep_mask
@@ -232,7 +243,7 @@ class Stretch:
     def __init__(self, calls: list) -> None:
         self.calls = calls
 
-    def __call__(self, stats: RunStats) -> None:
+    def __call__(self) -> None:
         for kernel, args in self.calls:
             kernel(*args)
 

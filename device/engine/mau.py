@@ -137,13 +137,9 @@ def _emit_matrix(d: Decoder, opcode: Opcode, sources: tuple, x: View, z: View | 
 
 
 def _half(decoded, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short) -> None:
-    packed, scales, special = decoded.half()
     if not with_sum:
         zr = _FIRST_ROWS if 2 * xr.size <= _FIRST_ROWS.size else np.zeros(2 * xr.size, np.int64)
-    if special or matrix.any_special(xm, xr):
-        matrix.half_exact(decoded.half_exact(), xm, xr, zm, zr, om, orow, sx, sz, with_sum, short)
-    else:
-        matrix.half(packed, scales, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short)
+    matrix.half(*decoded.half(), xm, xr, zm, zr, om, orow, sx, sz, with_sum, short)
 
 
 def _single(decoded, omits, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short) -> None:
@@ -160,7 +156,7 @@ class Decoded:
     def __init__(self, raw: np.ndarray) -> None:
         self.raw, self.forms = raw, set[str]()
         self._arrays: dict[str, tuple] = {}
-        self._special = False
+        self._special = 0
 
     def dirty(self) -> None:
         self.forms.clear()
@@ -170,19 +166,12 @@ class Decoded:
             self._arrays[name] = tuple(np.zeros(size, dtype) for size, dtype in shapes)
         return self._arrays[name]
 
-    def half(self) -> tuple[np.ndarray, np.ndarray, bool]:
-        packed, scales = self._array("h", (spec.MABS * 128, np.uint32), (spec.MABS * 16, np.float32))
+    def half(self) -> tuple:
+        packed, extended, scales = self._array("h", (spec.L1BS * matrix.PACKED_STEP, np.uint32), (spec.L1BS * matrix.PACKED_STEP, np.uint32), (spec.MABS * 16, np.float32))
         if "h" not in self.forms:
-            self._special = matrix.decode_half(self.raw, packed, scales)
+            self._special = matrix.decode_half(self.raw, packed, extended, scales)
             self.forms.add("h")
-        return packed, scales, self._special
-
-    def half_exact(self) -> np.ndarray:
-        (wide,) = self._array("exact", (spec.MABS * 256, np.float64))
-        if "exact" not in self.forms:
-            matrix.decode_half_exact(self.raw, wide)
-            self.forms.add("exact")
-        return wide
+        return packed, extended, scales, self._special
 
     def single(self, omits: bool) -> tuple:
         form = "f" if omits else "g"

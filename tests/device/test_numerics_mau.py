@@ -83,8 +83,10 @@ def test_double_vectors(seed, a, b, c, with_product, with_sum, short):
 
 
 def blocks(rng: np.random.Generator, precision: str, kind: int, extended: bool = False, keep: int = 9) -> np.ndarray:
-    """int64 [1024 MABs][elements] of valid block floats."""
+    """int64 [1024 MABs][elements] of valid block floats; any bits for half blocks of kind 0."""
     fmt, count = FORMATS[precision], {"h": 16, "f": 8, "g": 8, "d": 4}[precision]
+    if precision == "h" and kind == 0:
+        return elements(rng, fmt, 1024 * count, 0).reshape(1024, count)
     raw = elements(rng, fmt, 1024 * count, kind).reshape(1024, count)
     if kind != 1:
         raw[::3, : count // 2] = 0
@@ -139,13 +141,9 @@ def test_matrix_products(precision, seed, kind, zkind, with_sum, short, extended
     halves = [mau_double.UPPER, mau_double.LOWER] if precision == "d" else [None]
     for half in halves:
         if precision == "h":
-            packed, scales = np.zeros(1024 * 128, U), np.zeros(1024 * 16, np.float32)
-            if matrix.decode_half(raw, packed, scales) or matrix.any_special(x, xr):
-                wide = np.zeros(1024 * 256)
-                matrix.decode_half_exact(raw, wide)
-                matrix.half_exact(wide, x, xr, z, zr, out, orow, U(0), U(0), with_sum, short)
-            else:
-                matrix.half(packed, scales, x, xr, z, zr, out, orow, U(0), U(0), with_sum, short)
+            packed, ext, scales = np.zeros(64 * matrix.PACKED_STEP, U), np.zeros(64 * matrix.PACKED_STEP, U), np.zeros(1024 * 16, np.float32)
+            special = matrix.decode_half(raw, packed, ext, scales)
+            matrix.half(packed, ext, scales, special, x, xr, z, zr, out, orow, U(0), U(0), with_sum, short)
         elif precision == "d":
             matrix.double(raw, x, xr, z, zr, out, orow, np.uint64(0), np.uint64(0), with_sum, half, short)
         else:

@@ -41,7 +41,7 @@ def _single_row(a, out, common):
 
 
 @kernel
-def _group_maximum(v):
+def group_maximum(v):
     """The largest of each 4 neighbours, in all four."""
     for j in range(PES // 4):
         k = 4 * j
@@ -73,11 +73,11 @@ def singles(sm, sr, om, orow, joined):
         _single_exponents(a, common, True)
         if joined:
             _single_exponents(b, common, False)
-        _group_maximum(common)
+        group_maximum(common)
         _single_row(a, first, common)
         if not joined:
             _single_exponents(b, common, True)
-            _group_maximum(common)
+            group_maximum(common)
         _single_row(b, second, common)
         oa, ob = om[orow[2 * i]], om[orow[2 * i + 1]]
         for k in range(PES):
@@ -95,7 +95,7 @@ def doubles(sm, sr, om, orow):
             e = int32(uint32(a[k] >> uint32(20)) & uint32(2047))
             ones = uint32(a[k] & uint32(0xFFFFF)) == uint32(0xFFFFF) and b[k] == uint32(0xFFFFFFFF)
             common[k] = e + 1 if ones and e > 0 else e
-        _group_maximum(common)
+        group_maximum(common)
         oa, ob = om[orow[2 * i]], om[orow[2 * i + 1]]
         for k in range(PES):
             u = (uint64(a[k]) << uint64(32)) | uint64(b[k])
@@ -156,7 +156,7 @@ def halves(sm, sr, om, orow, b, extended):
             u, v = uint32(x[k]), uint32(y[k])
             w = max(_half_wish(uint32(u >> uint32(16)), b), _half_wish(uint32(u & uint32(0xFFFF)), b))
             common[k] = max(w, max(_half_wish(uint32(v >> uint32(16)), b), _half_wish(uint32(v & uint32(0xFFFF)), b)))
-        _group_maximum(common)
+        group_maximum(common)
         for k in range(PES):
             c = common[k]
             c = int32(c + b) if c > int32(0) else c

@@ -18,124 +18,141 @@ from numba import float32, float64, int32, int64, types, uint32, uint64
 from numba.extending import intrinsic
 
 from .bits import PES, bits_of, double_of, kernel, single_of
+from .blockfloat import group_maximum
 from .mau_double import LOWER, UPPER, parts
 from .mau_single import INF, MAGNITUDE, any_value
 from .round import odd_sum, to_half, to_single
 from .wide import add, multiply, rounded, subtract, sum_of
 
 L1BS, MABS = 64, 16
+# Words from one L1B to the next. Not a power of two, so that the same place of all L1Bs does not fall into one set of the cache.
+PACKED_STEP, X_STEP = 2048 + 16, 512 + 16
 
 
 # --- half: decoding ------------------------------------------------------------------------------------------------------
-@kernel
-def _packed(u):
-    """The two halves of a word as two signed 16-bit mantissas."""
-    high, low = int32(uint32(u >> uint32(16)) & uint32(511)), int32(u & uint32(511))
-    high = -high if uint32(u >> uint32(31)) else high
-    low = -low if uint32(u & uint32(0x8000)) else low
-    return uint32(uint32(uint32(high) << uint32(16)) | uint32(uint32(low) & uint32(0xFFFF)))
+# A block has the largest exponent field of its elements. An element with exponent field 0 belongs to the extended representation and
+# counts from 6 below; its mantissa is kept apart, so that both parts are small integers.
+EXTENDED, INFINITE = 1, 2
 
 
 @kernel
-def _special(a, b):
-    """Whether any block of 16 halves (rows a, b) has an infinity or exponents that differ (as extended blocks do)."""
+def _uniform(a, b, common):
+    """Whether all elements of each block of 16 halves (rows a, b) have one exponent field that is not infinity's; if so, it is stored."""
     found = uint32(0)
     for j in range(PES // 4):
-        first = uint32(a[4 * j] & uint32(0x7E007E00))
-        first = uint32(uint32(first & uint32(0x7E000000)) | uint32(first >> uint32(16)))
-        first = uint32(uint32(first & uint32(0x7E000000)) | uint32(first >> uint32(16) & uint32(0x7E00)))
+        first = uint32(uint32(a[4 * j] >> uint32(25)) & uint32(63))
+        pair = uint32(uint32(first << uint32(25)) | uint32(first << uint32(9)))
         for p in range(4):
-            found |= uint32(uint32(a[4 * j + p] & uint32(0x7E007E00)) ^ first)
-            found |= uint32(uint32(b[4 * j + p] & uint32(0x7E007E00)) ^ first)
-        found |= uint32(1) if first == uint32(0x7E007E00) else uint32(0)
-    return found != uint32(0)
+            found |= uint32(uint32(a[4 * j + p] & uint32(0x7E007E00)) ^ pair)
+            found |= uint32(uint32(b[4 * j + p] & uint32(0x7E007E00)) ^ pair)
+            common[4 * j + p] = int32(first)
+        found |= uint32(1) if first == uint32(63) else uint32(0)
+    return found == uint32(0)
 
 
 @kernel
-def any_special(mem, rows):
-    """Whether the vectors in these rows (2 for each) need the exact form."""
-    for i in range(rows.size // 2):
-        if _special(mem[rows[2 * i]], mem[rows[2 * i + 1]]):
-            return True
-    return False
+def _exponents(a, b, common):
+    """The exponent of each block, in all four PEs; EXTENDED, INFINITE, both or 0."""
+    return 0 if _uniform(a, b, common) else _block_exponents(a, b, common)
 
 
 @kernel
-def _spread(row, out, first, step):
-    """out[l * step + first + p * 32 + m] = row[64 l + 4 m + p]: from PE order to MAB order, two pairs of columns a PE."""
+def _block_exponents(a, b, common):
+    """The largest exponent field of each block of 16 halves (rows a, b), in all four PEs; 1 (EXTENDED), 2 (INFINITE) or both."""
+    zero_with_mantissa = uint32(0)
+    for k in range(PES):
+        u, v = uint32(a[k]), uint32(b[k])
+        e0, e1 = uint32(uint32(u >> uint32(25)) & uint32(63)), uint32(uint32(u >> uint32(9)) & uint32(63))
+        e2, e3 = uint32(uint32(v >> uint32(25)) & uint32(63)), uint32(uint32(v >> uint32(9)) & uint32(63))
+        common[k] = int32(max(max(e0, e1), max(e2, e3)))
+        # e - 1 wraps for e = 0: an element with exponent 0 and a mantissa
+        found = uint32(1) if e0 == uint32(0) and uint32(u & uint32(0x01FF0000)) != uint32(0) else uint32(0)
+        found |= uint32(1) if e1 == uint32(0) and uint32(u & uint32(0x1FF)) != uint32(0) else uint32(0)
+        found |= uint32(1) if e2 == uint32(0) and uint32(v & uint32(0x01FF0000)) != uint32(0) else uint32(0)
+        found |= uint32(1) if e3 == uint32(0) and uint32(v & uint32(0x1FF)) != uint32(0) else uint32(0)
+        zero_with_mantissa |= found
+    group_maximum(common)
+    top = int32(0)
+    for k in range(PES):
+        top = max(top, common[k])
+    return (EXTENDED if zero_with_mantissa else 0) | (INFINITE if top == int32(63) else 0)
+
+
+@kernel
+def _mantissa(h, keep_zero_exponent):
+    """Signed mantissa of a half; 0 for those with exponent field 0 (or for all others)."""
+    m = int32(h & uint32(511))
+    zero = uint32(h & uint32(0x7E00)) == uint32(0)
+    m = m if zero == keep_zero_exponent else int32(0)
+    return -m if uint32(h & uint32(0x8000)) else m
+
+
+@kernel
+def _pack_row(row, out, sx):
+    """Two signed 16-bit mantissas a word, without extended elements."""
+    for k in range(PES):
+        u = uint32(row[k] ^ sx)
+        high, low = _mantissa(uint32(u >> uint32(16)), False), _mantissa(uint32(u & uint32(0xFFFF)), False)
+        out[k] = uint32(uint32(uint32(high) << uint32(16)) | uint32(uint32(low) & uint32(0xFFFF)))
+
+
+@kernel
+def _pack_special_row(row, common, out, extended, sx):
+    """The same for rows with special blocks: the extended elements only, or the others with infinities as 256 (1.0)."""
+    for k in range(PES):
+        u = uint32(row[k] ^ sx)
+        high, low = _mantissa(uint32(u >> uint32(16)), extended), _mantissa(uint32(u & uint32(0xFFFF)), extended)
+        if common[k] == 63:
+            one = int32(0) if extended else int32(256)
+            high = -one if uint32(u >> uint32(31)) else one
+            low = -one if uint32(u & uint32(0x8000)) else one
+        if common[k] == 0:
+            high = low = int32(0)
+        out[k] = uint32(uint32(uint32(high) << uint32(16)) | uint32(uint32(low) & uint32(0xFFFF)))
+
+
+@kernel
+def _spread(row, out, first, step, distance):
+    """out[l * step + first + p * distance + m] = row[64 l + 4 m + p]: from PE order to MAB order, two columns a word."""
     for l in range(L1BS):
         o = first + l * step
         for m in range(MABS):
             k = 64 * l + 4 * m
             out[o + m] = row[k]
-            out[o + 32 + m] = row[k + 1]
-            out[o + 64 + m] = row[k + 2]
-            out[o + 96 + m] = row[k + 3]
+            out[o + distance + m] = row[k + 1]
+            out[o + 2 * distance + m] = row[k + 2]
+            out[o + 3 * distance + m] = row[k + 3]
 
 
 @kernel
-def _block_scales(row, out, first, step):
-    """out[l * step + first + m] = 2^(exponent - bias - 8) of the block of each MAB."""
+def _block_scales(common, out, first, step):
+    """out[l * step + first + m] = 2^(exponent - bias - 8) of the block of each MAB; infinite blocks count from 2^128."""
     for l in range(L1BS):
         for m in range(MABS):
-            e = uint32(uint32(row[64 * l + 4 * m] >> uint32(25)) & uint32(63))
-            out[l * step + first + m] = single_of(uint32(uint32(e + uint32(127 - 31 - 8)) << uint32(23)))
+            e = common[64 * l + 4 * m]
+            e = int32(63 + 128 - 32) if e == int32(63) else e
+            out[l * step + first + m] = single_of(uint32(uint32(e + int32(127 - 31 - 8)) << uint32(23)))
 
 
 @kernel
-def decode_half(raw, packed, scales):
-    """Matrix rows to packed[l, i, column pair, m] and scales[l, i, m] (flat); true if a block needs the exact form."""
-    buffer = np.empty(PES, np.uint32)
-    special = False
+def decode_half(raw, packed, packed_extended, scales):
+    """Matrix rows to packed[l, i, column pair, m] and scales[l, i, m] (flat); returns which special blocks there are."""
+    row, common = np.empty(PES, np.uint32), np.empty((16, PES), np.int32)
+    special = 0
     for i in range(16):
-        a, b = raw[2 * i], raw[2 * i + 1]
-        if _special(a, b):
-            special = True
+        special |= _exponents(raw[2 * i], raw[2 * i + 1], common[i])
+    for i in range(16):
         for w in range(2):
-            r = raw[2 * i + w]
-            for k in range(PES):
-                buffer[k] = _packed(uint32(r[k]))
-            _spread(buffer, packed, i * 128 + 16 * w, 2048)
-        _block_scales(a, scales, i * 16, 256)
+            if special:
+                _pack_special_row(raw[2 * i + w], common[i], row, False, uint32(0))
+            else:
+                _pack_row(raw[2 * i + w], row, uint32(0))
+            _spread(row, packed, i * 128 + 16 * w, PACKED_STEP, 32)
+            if special & EXTENDED:
+                _pack_special_row(raw[2 * i + w], common[i], row, True, uint32(0))
+                _spread(row, packed_extended, i * 128 + 16 * w, PACKED_STEP, 32)
+        _block_scales(common[i], scales, i * 16, 256)
     return special
-
-
-@kernel
-def _half_double(h, common):
-    """Double of a half block-float element: extended elements (exponent 0) count from common - 6, infinities are 2^128."""
-    e = int64(uint32(h >> uint32(9)) & uint32(63))
-    m = float64(uint32(h & uint32(511)))
-    if e == 63:
-        v = 2.0**128
-    else:
-        e = common - 6 if e == 0 else e
-        v = m * double_of(uint64(e + 1023 - 31 - 8) << uint64(52)) if m != 0.0 else 0.0
-    return -v if uint32(h & uint32(0x8000)) else v
-
-
-@kernel
-def _decode_block(a, b, k, out, first, step):
-    """The 16 elements of the block that starts at PE k, at out[first + j * step]."""
-    common = int64(0)
-    for p in range(4):
-        u, v = uint32(a[k + p]), uint32(b[k + p])
-        common = max(common, int64(uint32(u >> uint32(25)) & uint32(63)), int64(uint32(u >> uint32(9)) & uint32(63)))
-        common = max(common, int64(uint32(v >> uint32(25)) & uint32(63)), int64(uint32(v >> uint32(9)) & uint32(63)))
-    for p in range(4):
-        u, v = uint32(a[k + p]), uint32(b[k + p])
-        out[first + 4 * p * step] = _half_double(uint32(u >> uint32(16)), common)
-        out[first + (4 * p + 1) * step] = _half_double(uint32(u & uint32(0xFFFF)), common)
-        out[first + (4 * p + 2) * step] = _half_double(uint32(v >> uint32(16)), common)
-        out[first + (4 * p + 3) * step] = _half_double(uint32(v & uint32(0xFFFF)), common)
-
-
-@kernel
-def decode_half_exact(raw, wide):
-    """Matrix rows to doubles wide[l, i, j, m] (flat)."""
-    for i in range(16):
-        for l in range(L1BS):
-            for m in range(MABS):
-                _decode_block(raw[2 * i], raw[2 * i + 1], 64 * l + 4 * m, wide, (l * 16 + i) * 256 + m, 16)
 
 
 # --- half: product -------------------------------------------------------------------------------------------------------
@@ -180,37 +197,52 @@ def _row_products(typingctx: Any, a: Any, ai: Any, x: Any, xi: Any, out: Any, oi
 
 
 @kernel
-def _spread_x(row, out, first):
-    """out[l * 512 + first + p * 128 + m] = packed mantissas of row[64 l + 4 m + p]: x[l][column pair][cycle][m]."""
-    for l in range(L1BS):
-        o = first + l * 512
-        for m in range(MABS):
-            k = 64 * l + 4 * m
-            out[o + m] = row[k]
-            out[o + 128 + m] = row[k + 1]
-            out[o + 256 + m] = row[k + 2]
-            out[o + 384 + m] = row[k + 3]
-
-
-@kernel
-def half(packed, scales, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short):
-    """h: A x + z for uniform blocks. xr 2 rows a cycle, zr 4 rows, orow 4 rows (2 with a result of halves)."""
-    x = np.empty(L1BS * 512, np.uint32)
+def half(packed, packed_extended, scales, special, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short):
+    """h: A x + z. xr 2 rows a cycle, zr 4 rows, orow 4 rows (2 with a result of halves); `special` as decode_half says."""
+    x, xe = np.empty(L1BS * X_STEP, np.uint32), np.empty(L1BS * X_STEP, np.uint32)
     xs = np.empty(4 * 1024, np.float32)
-    row = np.empty(PES, np.uint32)
-    sums = np.empty(16 * 64, np.int32)
+    row, common = np.empty(PES, np.uint32), np.empty((4, PES), np.int32)
+    sums, mixed, last = np.empty(16 * 64, np.int32), np.empty(16 * 64, np.int32), np.empty(16 * 64, np.int32)
     buffer = np.empty((16, PES), np.float32)
+    exact = np.empty((16, PES), np.float64)
     for base in range(0, xr.size // 2, 4):
+        x_special = 0
+        for c in range(4):
+            x_special |= _exponents(xm[xr[2 * (base + c)]], xm[xr[2 * (base + c) + 1]], common[c])
         for c in range(4):
             for w in range(2):
                 r = xm[xr[2 * (base + c) + w]]
-                for k in range(PES):
-                    row[k] = _packed(uint32(r[k] ^ sx))
-                _spread_x(row, x, 256 // 4 * w + 16 * c)
-            _block_scales(xm[xr[2 * (base + c)]], xs, 1024 * c, 16)
+                if x_special:
+                    _pack_special_row(r, common[c], row, False, sx)
+                else:
+                    _pack_row(r, row, sx)
+                _spread(row, x, 64 * w + 16 * c, X_STEP, 128)
+                if x_special & EXTENDED:
+                    _pack_special_row(r, common[c], row, True, sx)
+                    _spread(row, xe, 64 * w + 16 * c, X_STEP, 128)
+            _block_scales(common[c], xs, 1024 * c, 16)
+        if special | x_special:
+            for l in range(L1BS):
+                for i in range(16):
+                    _row_products(packed, l * PACKED_STEP + i * 128, x, l * X_STEP, sums, i * 64)
+                _combine(sums, 4096.0, True, scales, xs, l, exact)
+                if x_special & EXTENDED:
+                    for i in range(16):
+                        _row_products(packed, l * PACKED_STEP + i * 128, xe, l * X_STEP, mixed, i * 64)
+                    _combine(mixed, 64.0, False, scales, xs, l, exact)
+                if special & EXTENDED:
+                    for i in range(16):
+                        _row_products(packed_extended, l * PACKED_STEP + i * 128, x, l * X_STEP, mixed, i * 64)
+                    _combine(mixed, 64.0, False, scales, xs, l, exact)
+                    if x_special & EXTENDED:
+                        for i in range(16):
+                            _row_products(packed_extended, l * PACKED_STEP + i * 128, xe, l * X_STEP, last, i * 64)
+                        _combine(last, 1.0, False, scales, xs, l, exact)
+            _finish_exact(exact, zm, zr, om, orow, base, sz, with_sum, short, row)
+            continue
         for l in range(L1BS):
             for i in range(16):
-                _row_products(packed, (l * 16 + i) * 128, x, l * 512, sums, i * 64)
+                _row_products(packed, l * PACKED_STEP + i * 128, x, l * X_STEP, sums, i * 64)
             for c in range(4):
                 for w in range(4):
                     b = buffer[4 * c + w]
@@ -224,26 +256,64 @@ def half(packed, scales, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short):
                         b[k + 1] = float32(sums[s + 256 + m]) * (scales[f + 64 + m] * y)
                         b[k + 2] = float32(sums[s + 512 + m]) * (scales[f + 128 + m] * y)
                         b[k + 3] = float32(sums[s + 768 + m]) * (scales[f + 192 + m] * y)
-        for c in range(4):
-            if short:
-                for h in range(2):
-                    b0, b1 = buffer[4 * c + 2 * h], buffer[4 * c + 2 * h + 1]
-                    z0, z1 = zm[zr[4 * (base + c) + 2 * h]], zm[zr[4 * (base + c) + 2 * h + 1]]
-                    for k in range(PES):
-                        u = float64(b0[k])
-                        v = float64(b1[k])
-                        u = odd_sum(u, any_value(uint32(z0[k] ^ sz))) if with_sum else u
-                        v = odd_sum(v, any_value(uint32(z1[k] ^ sz))) if with_sum else v
-                        row[k] = uint32(uint32(to_half(u) << uint32(16)) | to_half(v))
-                    o = om[orow[2 * (base + c) + h]]
-                    for k in range(PES):
-                        o[k] = row[k]
-            else:
+        if short:
+            for n in range(16):
+                e, b = exact[n], buffer[n]
+                for k in range(PES):
+                    e[k] = float64(b[k])
+            _finish_exact(exact, zm, zr, om, orow, base, sz, with_sum, short, row)
+        else:
+            for c in range(4):
                 for w in range(4):
                     _half_finish(buffer[4 * c + w], zm[zr[4 * (base + c) + w]], sz, with_sum, row)
                     o = om[orow[4 * (base + c) + w]]
                     for k in range(PES):
                         o[k] = row[k]
+
+
+@kernel
+def _combine(sums, weight, first, scales, xs, l, exact):
+    """exact[4c + w, k] (+)= sums * weight / 4096 * scales, all exact in double."""
+    weight /= 4096.0
+    for c in range(4):
+        t = 1024 * c + l * 16
+        for w in range(4):
+            e = exact[4 * c + w]
+            s, f = w * 64 + 16 * c, l * 256 + w * 16
+            for m in range(MABS):
+                y, k = float64(xs[t + m]) * weight, 64 * l + 4 * m
+                v0 = float64(sums[s + m]) * (float64(scales[f + m]) * y)
+                v1 = float64(sums[s + 256 + m]) * (float64(scales[f + 64 + m]) * y)
+                v2 = float64(sums[s + 512 + m]) * (float64(scales[f + 128 + m]) * y)
+                v3 = float64(sums[s + 768 + m]) * (float64(scales[f + 192 + m]) * y)
+                e[k] = v0 if first else e[k] + v0
+                e[k + 1] = v1 if first else e[k + 1] + v1
+                e[k + 2] = v2 if first else e[k + 2] + v2
+                e[k + 3] = v3 if first else e[k + 3] + v3
+
+
+@kernel
+def _finish_exact(exact, zm, zr, om, orow, base, sz, with_sum, short, row):
+    """exact + z, rounded once; 4 rows a cycle, or 2 of halves."""
+    for c in range(4):
+        for w in range(4):
+            e, z = exact[4 * c + w], zm[zr[4 * (base + c) + w]]
+            if short:
+                for k in range(PES):
+                    s = odd_sum(e[k], any_value(uint32(z[k] ^ sz))) if with_sum else e[k]
+                    h = to_half(s)
+                    row[k] = uint32(h << uint32(16)) if w % 2 == 0 else uint32(row[k] | h)
+                if w % 2 == 1:
+                    o = om[orow[2 * (base + c) + w // 2]]
+                    for k in range(PES):
+                        o[k] = row[k]
+            else:
+                for k in range(PES):
+                    s = odd_sum(e[k], any_value(uint32(z[k] ^ sz))) if with_sum else e[k]
+                    row[k] = to_single(s)
+                o = om[orow[4 * (base + c) + w]]
+                for k in range(PES):
+                    o[k] = row[k]
 
 
 @kernel
@@ -265,36 +335,6 @@ def _half_finish(s, z, sz, with_sum, out):
     if high >= INF or low < uint32(0x007FFFFF):
         for k in range(PES):
             out[k] = to_single(odd_sum(float64(s[k]), any_value(uint32(z[k] ^ sz))))
-
-
-@kernel
-def half_exact(wide, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short):
-    """h with infinities, extended blocks or mixed exponents: sums in double."""
-    x = np.empty(16, np.float64)
-    buffer = np.empty((4, PES), np.uint32)
-    for c in range(xr.size // 2):
-        for l in range(L1BS):
-            for m in range(MABS):
-                k = 64 * l + 4 * m
-                _decode_block(xm[xr[2 * c]], xm[xr[2 * c + 1]], k, x, 0, 1)
-                for i in range(16):
-                    s = 0.0
-                    for j in range(16):
-                        s += wide[((l * 16 + i) * 16 + j) * 16 + m] * x[j]
-                    s = -s if sx != uint32(0) else s
-                    q, w = k + (i >> 2), i & 3
-                    s = odd_sum(s, any_value(uint32(zm[zr[4 * c + w], q] ^ sz))) if with_sum else s
-                    buffer[w, q] = to_half(s) if short else to_single(s)
-        if short:
-            for h in range(2):
-                o = om[orow[2 * c + h]]
-                for k in range(PES):
-                    o[k] = uint32(uint32(buffer[2 * h, k] << uint32(16)) | buffer[2 * h + 1, k])
-        else:
-            for w in range(4):
-                o = om[orow[4 * c + w]]
-                for k in range(PES):
-                    o[k] = buffer[w, k]
 
 
 # --- single and pseudo-single --------------------------------------------------------------------------------------------

@@ -53,22 +53,26 @@ def vector_fma(x: int, y: int | None, z: int | None, precision: str, target: For
 def block_elements(block: Sequence[int], precision: str) -> list[tuple[int, int, int]]:
     """(sign, mantissa, exponent of its last bit) of each element: no hidden bit.
 
-    The conversion shifts 1.m right by one, so the first mantissa bit is worth 2^(exponent - bias). g ignores the low 5 mantissa bits. An element of a half block with exponent field 0 and a mantissa belongs to the extended
-    representation and counts from the common exponent - 6. Infinity counts as a hidden bit alone, at the top exponent.
+    The conversion shifts 1.m right by one, so the first mantissa bit is worth 2^(exponent - bias). g ignores the low 5 mantissa bits.
+    A half block has the largest exponent field of its elements, and an element with exponent field 0 counts from 6 below (extended
+    representation). An infinite half block has the mantissas of 1.0 at the top exponent; so has an infinite element of the others.
     """
     fmt = FORMATS[precision]
     fields = [fmt.fields(bits) for bits in block]
     common = max(e for _, e, _ in fields)
+    top = INFINITY_EXPONENT[precision]
     out = []
     for sign, e, mantissa in fields:
-        if e == fmt.ones:
-            top = INFINITY_EXPONENT[precision]
+        if precision == "h":
+            infinite = common == fmt.ones
+            e = common - 6 if e == 0 else common
+            mantissa = 0 if common == 0 else mantissa
+        else:
+            infinite = e == fmt.ones
+            mantissa = 0 if e == 0 else mantissa
+        if infinite:
             out.append((sign, 1 << (fmt.mantissa_bits - 1), top - (fmt.mantissa_bits - 1)))
             continue
-        if e == 0 and precision == "h":
-            e = common - 6
-        elif e == 0:
-            mantissa = 0
         if precision == "g":
             mantissa &= ~31
         out.append((sign, mantissa, e - fmt.bias - (fmt.mantissa_bits - 1)))
