@@ -39,7 +39,7 @@ DTYPE_OF_ELEMENT_TYPE: Mapping[int, str] = {number: dtype for dtype, number in E
 
 
 def domain_of(op: str) -> str:
-    """"" for an operator that ONNX defines up to our opset, "mlsdk" for one of ours."""
+    """ "" for an operator that ONNX defines up to our opset, "mlsdk" for one of ours."""
     return "" if onnx.defs.has(op, OPSET, "") else DOMAIN
 
 

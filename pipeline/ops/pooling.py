@@ -42,9 +42,7 @@ def pool_window(node: Node, shape: tuple[int, ...]) -> tuple[Window, tuple[int, 
 
 def taps(x: Array, window: Window, extents: tuple[int, ...], fill: Any) -> Iterator[tuple[tuple[int, ...], Array]]:
     """For each tap of the window: its offset in the padded input, and the elements that it meets at every place."""
-    reach = [
-        (count - 1) * stride + span for count, stride, span in zip(extents, window.strides, window.span)
-    ]
+    reach = [(count - 1) * stride + span for count, stride, span in zip(extents, window.strides, window.span)]
     after = [max(r - extent - before, 0) for r, extent, before in zip(reach, x.shape[2:], window.before)]
     wide = np.pad(x, [(0, 0), (0, 0), *zip(window.before, after)], constant_values=fill)
     for tap in itertools.product(*(range(size) for size in window.kernel)):

@@ -39,9 +39,7 @@ def reduced_shape(shape: tuple[int, ...], axes: Iterable[int], keepdims: bool) -
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
-def reduction(
-    name: str, function: Callable[[Array, tuple[int, ...]], Array], dtypes: Iterable[str], doc: str
-) -> None:
+def reduction(name: str, function: Callable[[Array, tuple[int, ...]], Array], dtypes: Iterable[str], doc: str) -> None:
     """A row `name(x, axes?)` whose `function(x, axes)` keeps the folded axes with extent 1."""
 
     def infer(node: Node, inputs: Sequence[Any]) -> list[Type]:

@@ -305,9 +305,7 @@ def _pad(node: Node, inputs: Sequence[Any]) -> list[Array]:
     x, pads, fill, axes = inputs
     mode = attributes(node)["mode"]
     widths = pad_widths(x.ndim, pads.tolist(), None if axes is None else axes.tolist())
-    cut = tuple(
-        slice(max(-before, 0), extent - max(-after, 0)) for (before, after), extent in zip(widths, x.shape)
-    )
+    cut = tuple(slice(max(-before, 0), extent - max(-after, 0)) for (before, after), extent in zip(widths, x.shape))
     grown = [(max(before, 0), max(after, 0)) for before, after in widths]
     if mode == "constant":
         return [np.pad(x[cut], grown, constant_values=x.dtype.type(0) if fill is None else fill.reshape(())[()])]

@@ -118,9 +118,7 @@ def apply(graph: Graph, *rules: Rule) -> Graph:
     return rebuilt(graph, kept, view.values, view.constants)
 
 
-def rebuilt(
-    graph: Graph, nodes: list[Node], values: Mapping[str, Value], constants: Mapping[str, np.ndarray]
-) -> Graph:
+def rebuilt(graph: Graph, nodes: list[Node], values: Mapping[str, Value], constants: Mapping[str, np.ndarray]) -> Graph:
     """A graph of these nodes with the inputs and outputs of `graph`, without values and constants that are not used."""
     read = {name for node in nodes for name in node.inputs} | set(graph.outputs)
     kept = {name: array for name, array in constants.items() if name in read}

@@ -187,8 +187,6 @@ class Builder:
         """The Graph of all nodes, without constants that nobody reads."""
         read = {name for node in self.nodes for name in node.inputs} | {value.name for value in outputs}
         constants = {name: array for name, array in self.constants.items() if name in read}
-        values = {
-            name: value for name, value in self.values.items() if name not in self.constants or name in constants
-        }
+        values = {name: value for name, value in self.values.items() if name not in self.constants or name in constants}
         names = tuple(value.name for value in outputs)
         return Graph(name, tuple(self.inputs), names, tuple(self.nodes), values, constants)

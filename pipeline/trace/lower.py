@@ -106,9 +106,7 @@ class Lowering:
             if build is None:
                 self._take_apart(recorder, record, depth)
                 continue
-            out = [
-                None if slot is None else (DTYPE_OF_TORCH[slot.dtype], tuple(slot.shape)) for slot in record.slots()
-            ]
+            out = [None if slot is None else (DTYPE_OF_TORCH[slot.dtype], tuple(slot.shape)) for slot in record.slots()]
             args = map_tensors(lambda shadow: self._value(recorder, shadow), record.args)
             kwargs = {
                 key: map_tensors(lambda shadow: self._value(recorder, shadow), value)

@@ -35,9 +35,7 @@ class Shadow(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(
-        cls, elem: torch.Tensor, known: torch.Tensor | None = None, requires_grad: bool = False
-    ) -> Shadow:
+    def __new__(cls, elem: torch.Tensor, known: torch.Tensor | None = None, requires_grad: bool = False) -> Shadow:
         self = torch.Tensor._make_wrapper_subclass(
             cls,
             elem.size(),

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mlsdk.pipeline.ir.graph import Value
+from mlsdk.pipeline.ir.graph import Node, Value
+from mlsdk.pipeline.ops.resize import weights
 from mlsdk.pipeline.trace.aten.convolution import (
     adaptive_matrix,
     along_axis,
@@ -18,6 +19,7 @@ from mlsdk.pipeline.trace.aten.convolution import (
     window_counts,
 )
 from mlsdk.pipeline.trace.aten.normalization import per_channel
+from mlsdk.pipeline.trace.aten.shape import View, onnx_pads, places_of, select_scatter, slice_scatter, torch_view
 from mlsdk.pipeline.trace.aten.table import Row, Type, Unsupported, aten, axis_list, pairs, row, scaled
 from mlsdk.pipeline.trace.builder import Builder
 
@@ -82,6 +84,12 @@ def inside(b: Builder, x: Value, low: Number, high: Number) -> Value:
 @row(aten.hardtanh_backward.default)
 def _hardtanh(b: Builder, out: list[Type], grad: Value, x: Value, low: Number, high: Number) -> Value:
     return b.where(inside(b, x, low, high), grad, b.scalar(0, grad.dtype))
+
+
+@row(aten.hardshrink_backward.default, aten.softshrink_backward.default)
+def _shrink(b: Builder, out: list[Type], grad: Value, x: Value, bound: Number) -> Value:
+    shrunk = b.op("LessOrEqual", b.op("Abs", x), b.scalar(bound, x.dtype))
+    return b.where(shrunk, b.scalar(0, grad.dtype), grad)
 
 
 @row(aten.hardsigmoid_backward.default)
@@ -419,6 +427,19 @@ row(aten.avg_pool2d_backward.default)(_average_pool(2))
 row(aten.avg_pool3d_backward.default)(_average_pool(3))
 
 
+def _adaptive_max(rank: int) -> Row:
+    def build(b: Builder, out: list[Type], grad: Value, x: Value, places: Value) -> Value:
+        # windows that do not divide the input were refused by the forward row
+        step = [extent // count for extent, count in zip(x.shape[-rank:], grad.shape[-rank:])]
+        return _max_pool(rank)(b, out, grad, x, step, step, 0, 1, False, places)
+
+    return build
+
+
+row(aten.adaptive_max_pool2d_backward.default)(_adaptive_max(2))
+row(aten.adaptive_max_pool3d_backward.default)(_adaptive_max(3))
+
+
 def _adaptive_average(rank: int) -> Row:
     def build(b: Builder, out: list[Type], grad: Value, x: Value) -> Value:
         new, extents = grad.shape[-rank:], x.shape[-rank:]
@@ -443,12 +464,7 @@ row(aten._adaptive_avg_pool3d_backward.default)(_adaptive_average(3))
 def _resize(rank: int, mode: str, **options: Any) -> Row:
     """The transpose of the interpolation matrices, one axis after the other."""
 
-    def build(
-        b: Builder, out: list[Type], grad: Value, size: Sequence[int], shape: Sequence[int], *rest: Any
-    ) -> Value:
-        from mlsdk.pipeline.ir.graph import Node
-        from mlsdk.pipeline.ops.resize import weights
-
+    def build(b: Builder, out: list[Type], grad: Value, size: Sequence[int], shape: Sequence[int], *rest: Any) -> Value:
         attrs = {"mode": mode, **options}
         scales = list(rest)
         if mode != "nearest":
@@ -466,9 +482,11 @@ def _resize(rank: int, mode: str, **options: Any) -> Row:
     return build
 
 
+NEAREST = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+NEAREST_EXACT = {"coordinate_transformation_mode": "half_pixel", "nearest_mode": "round_prefer_ceil"}
 for _rank in (1, 2, 3):
-    _nearest = getattr(aten, f"upsample_nearest{_rank}d_backward").default
-    row(_nearest)(_resize(_rank, "nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"))
+    row(getattr(aten, f"upsample_nearest{_rank}d_backward").default)(_resize(_rank, "nearest", **NEAREST))
+    row(getattr(aten, f"_upsample_nearest_exact{_rank}d_backward").default)(_resize(_rank, "nearest", **NEAREST_EXACT))
 row(aten.upsample_linear1d_backward.default)(_resize(1, "linear"))
 row(aten.upsample_bilinear2d_backward.default)(_resize(2, "linear"))
 row(aten.upsample_trilinear3d_backward.default)(_resize(3, "linear"))
@@ -497,33 +515,47 @@ def _embedding(
 def _slice(
     b: Builder, out: list[Type], grad: Value, shape: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> Value:
-    from mlsdk.pipeline.trace.aten.shape import _slice_scatter
-
-    return _slice_scatter(b, out, b.full(shape, 0, grad.dtype), grad, dim, start, end, step)
+    return slice_scatter(b, out, b.full(shape, 0, grad.dtype), grad, dim, start, end, step)
 
 
 @row(aten.select_backward.default)
 def _select(b: Builder, out: list[Type], grad: Value, shape: Sequence[int], dim: int, index: int) -> Value:
-    from mlsdk.pipeline.trace.aten.shape import _select_scatter
+    return select_scatter(b, out, b.full(shape, 0, grad.dtype), grad, dim, index)
 
-    return _select_scatter(b, out, b.full(shape, 0, grad.dtype), grad, dim, index)
+
+def spread(b: Builder, grad: Value, shape: Sequence[int], view: View) -> Value:
+    """The gradient of a view: each element of `grad` is added to the element that the view shows there."""
+    whole = Value("x", grad.dtype, tuple(shape))
+    base = b.full((whole.size,), 0, grad.dtype)
+    places = b.constant(places_of(whole, view).reshape(-1, 1))
+    flat = b.op("ScatterND", base, places, b.reshape(grad, (grad.size,)), reduction="add")
+    return b.reshape(flat, shape)
 
 
 @row(aten.unfold_backward.default)
-def _unfold(
-    b: Builder, out: list[Type], grad: Value, shape: Sequence[int], dim: int, size: int, step: int
-) -> Value:
-    from mlsdk.pipeline.ir.graph import Value as GraphValue
-    from mlsdk.pipeline.trace.aten.shape import _torch_view, places_of
+def _unfold(b: Builder, out: list[Type], grad: Value, shape: Sequence[int], dim: int, size: int, step: int) -> Value:
+    return spread(b, grad, shape, torch_view(lambda places: places.unfold(dim, size, step)))
 
-    whole = GraphValue("x", grad.dtype, tuple(shape))
-    places = places_of(whole, _torch_view(lambda index: index.unfold(dim, size, step)))
-    base = b.full((whole.size,), 0, grad.dtype)
-    flat = b.op(
-        "ScatterND",
-        base,
-        b.constant(places.reshape(-1, 1)),
-        b.reshape(grad, (grad.size,)),
-        reduction="add",
+
+def _border(mode: str) -> Row:
+    def build(b: Builder, out: list[Type], grad: Value, x: Value, pad: Sequence[int]) -> Value:
+        rank = len(x.shape)
+        pads = onnx_pads(rank, pad)
+        widths = [(pads[axis], pads[rank + axis]) for axis in range(rank)]
+        return spread(b, grad, x.shape, lambda places: padded_places(places, widths, mode))
+
+    return build
+
+
+def padded_places(places: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> np.ndarray:
+    """`places` with borders; negative widths cut."""
+    cut = tuple(
+        slice(max(-before, 0), extent - max(-after, 0)) for (before, after), extent in zip(widths, places.shape)
     )
-    return b.reshape(flat, shape)
+    grown = [(max(before, 0), max(after, 0)) for before, after in widths]
+    return np.pad(places[cut], grown, mode=mode)  # type: ignore[call-overload]
+
+
+for _rank in (1, 2, 3):
+    row(getattr(aten, f"reflection_pad{_rank}d_backward").default)(_border("reflect"))
+    row(getattr(aten, f"replication_pad{_rank}d_backward").default)(_border("edge"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from mlsdk.pipeline.ir.graph import FLOATS, Value
 from mlsdk.pipeline.trace.aten.table import Row, Type, Unsupported, aten, operand, promoted, row, scaled, truth
 from mlsdk.pipeline.trace.builder import Builder
@@ -27,7 +29,6 @@ UNARY: dict[Any, tuple[str, dict[str, Any]]] = {
     aten.exp.default: ("Exp", {}),
     aten.expm1.default: ("Expm1", {}),
     aten.hardswish.default: ("HardSwish", {}),
-    aten.hardsigmoid.default: ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
     aten.log.default: ("Log", {}),
     aten.log1p.default: ("Log1p", {}),
     aten.mish.default: ("Mish", {}),
@@ -141,9 +142,22 @@ def _log_sigmoid(b: Builder, out: list[Type], x: Value) -> list[Value]:
     return [b.op("Neg", b.op("Softplus", b.op("Neg", x))), b.full(out[1][1], 0, out[1][0])]
 
 
+def exact(number: float, dtype: str) -> bool:
+    """Whether a number keeps its value as an attribute (a float32) of a node that computes in `dtype`."""
+    return dtype != "float64" or float(np.float32(number)) == number
+
+
+@row(aten.hardsigmoid.default)
+def _hardsigmoid(b: Builder, out: list[Type], x: Value) -> Value:
+    if exact(1 / 6, x.dtype):
+        return b.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
+    line = b.op("Add", scaled(b, x, 1 / 6), b.scalar(0.5, x.dtype))
+    return b.op("Clip", line, b.scalar(0, x.dtype), b.scalar(1, x.dtype))
+
+
 @row(aten.elu.default)
 def _elu(b: Builder, out: list[Type], x: Value, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Value:
-    if input_scale == 1:
+    if input_scale == 1 and exact(alpha, x.dtype):
         return scaled(b, b.op("Elu", x, alpha=float(alpha)), scale)
     low = scaled(b, b.op("Expm1", scaled(b, x, input_scale)), alpha * scale)
     return b.where(b.op("Greater", x, b.scalar(0, x.dtype)), scaled(b, x, scale), low)
@@ -151,7 +165,9 @@ def _elu(b: Builder, out: list[Type], x: Value, alpha: Number = 1, scale: Number
 
 @row(aten.leaky_relu.default)
 def _leaky_relu(b: Builder, out: list[Type], x: Value, slope: Number = 0.01) -> Value:
-    return b.op("LeakyRelu", x, alpha=float(slope))
+    if exact(slope, x.dtype):
+        return b.op("LeakyRelu", x, alpha=float(slope))
+    return b.where(b.op("Less", x, b.scalar(0, x.dtype)), scaled(b, x, slope), x)
 
 
 @row(aten._prelu_kernel.default)
@@ -440,15 +456,11 @@ def _masked_fill(b: Builder, out: list[Type], x: Value, mask: Value, value: Valu
 def _nan_to_num(
     b: Builder, out: list[Type], x: Value, nan: float | None = None, high: float | None = None, low: float | None = None
 ) -> Value:
-    import numpy as np
-
     if x.dtype not in FLOATS:
         return x
     limits = np.finfo(x.dtype)
     y = b.where(b.op("IsNaN", x), b.scalar(nan or 0.0, x.dtype), x)
-    y = b.where(
-        b.op("IsInf", x, detect_negative=0), b.scalar(float(limits.max) if high is None else high, x.dtype), y
-    )
+    y = b.where(b.op("IsInf", x, detect_negative=0), b.scalar(float(limits.max) if high is None else high, x.dtype), y)
     return b.where(b.op("IsInf", x, detect_positive=0), b.scalar(float(limits.min) if low is None else low, x.dtype), y)
 
 

@@ -31,6 +31,14 @@ def _take(b: Builder, out: list[Type], x: Value, indices: Value) -> Value:
     return b.op("Gather", b.reshape(x, [x.size]), indices, axis=0)
 
 
+@row(aten.put.default)
+def _put(b: Builder, out: list[Type], x: Value, indices: Value, source: Value, accumulate: bool = False) -> Value:
+    places = b.reshape(b.cast(indices, "int64"), (indices.size, 1))
+    reduction = "add" if accumulate else "none"
+    updates = b.reshape(source, (indices.size,))
+    return b.reshape(b.op("ScatterND", b.reshape(x, [x.size]), places, updates, reduction=reduction), x.shape)
+
+
 @row(aten.gather.default)
 def _gather(b: Builder, out: list[Type], x: Value, dim: int, indices: Value, *, sparse_grad: bool = False) -> Value:
     if not x.shape:
@@ -58,9 +66,7 @@ class Places:
         self.axes = axes
         self.perm = axes + rest
         self.rest_shape = tuple(x.shape[axis] for axis in rest)
-        columns = [
-            b.reshape(b.expand(b.cast(index, "int64"), self.shape), (*self.shape, 1)) for index in tensors
-        ]
+        columns = [b.reshape(b.expand(b.cast(index, "int64"), self.shape), (*self.shape, 1)) for index in tensors]
         self.columns = columns
         rank = len(self.shape)
         # torch leaves the indexed axes in place when they stand together, else it moves them to the front

@@ -47,9 +47,7 @@ def _bent(b: Builder, x: Value, target: Value, bend: float, inner: float, slope:
 
 
 @row(aten.smooth_l1_loss.default)
-def _smooth_l1(
-    b: Builder, out: list[Type], x: Value, target: Value, reduction: int = MEAN, beta: float = 1.0
-) -> Value:
+def _smooth_l1(b: Builder, out: list[Type], x: Value, target: Value, reduction: int = MEAN, beta: float = 1.0) -> Value:
     if beta == 0:
         return reduced(b, b.op("Abs", b.op("Sub", x, target)), reduction)
     return reduced(b, _bent(b, x, target, beta, 0.5 / beta, 1.0), reduction)
@@ -63,9 +61,7 @@ def _huber(b: Builder, out: list[Type], x: Value, target: Value, reduction: int 
 def _bent_backward(slope: bool) -> Row:
     """smooth_l1 (slope 1) and huber (slope delta): the clipped difference."""
 
-    def build(
-        b: Builder, out: list[Type], grad: Value, x: Value, target: Value, reduction: int, bend: float
-    ) -> Value:
+    def build(b: Builder, out: list[Type], grad: Value, x: Value, target: Value, reduction: int, bend: float) -> Value:
         difference = b.op("Sub", x, target)
         if bend == 0:
             direction = b.op("Sign", difference)

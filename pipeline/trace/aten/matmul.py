@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mlsdk.pipeline.ir.graph import Value
+from mlsdk.pipeline.trace.aten.elementwise import exact
 from mlsdk.pipeline.trace.aten.table import Type, aten, row, scaled
 from mlsdk.pipeline.trace.builder import Builder
 
@@ -20,6 +21,8 @@ def _mm(b: Builder, out: list[Type], x: Value, y: Value) -> Value:
 def _addmm(b: Builder, out: list[Type], c: Value, x: Value, y: Value, *, beta: Number = 1, alpha: Number = 1) -> Value:
     if beta == 0:  # torch ignores c then, NaN included
         return scaled(b, b.op("MatMul", x, y), alpha)
+    if not (exact(alpha, x.dtype) and exact(beta, x.dtype)):
+        return b.op("Add", scaled(b, b.op("MatMul", x, y), alpha), scaled(b, c, beta))
     return b.op("Gemm", x, y, c, alpha=float(alpha), beta=float(beta))
 
 

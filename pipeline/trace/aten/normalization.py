@@ -76,9 +76,7 @@ def batch_statistics(b: Builder, x: Value, eps: float) -> tuple[Value, Value, Va
     return mean, var, b.op("Rsqrt", b.op("Add", var, b.scalar(eps, x.dtype)))
 
 
-def standardised(
-    b: Builder, x: Value, mean: Value, inverse: Value, weight: Value | None, bias: Value | None
-) -> Value:
+def standardised(b: Builder, x: Value, mean: Value, inverse: Value, weight: Value | None, bias: Value | None) -> Value:
     rank = len(x.shape)
     factor = inverse if weight is None else b.op("Mul", inverse, b.cast(weight, x.dtype))
     y = b.op("Mul", b.op("Sub", x, per_channel(b, mean, rank)), per_channel(b, factor, rank))

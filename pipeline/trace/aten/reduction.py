@@ -19,9 +19,7 @@ def count(x: Value, axes: Sequence[int]) -> int:
 
 
 @row(aten.sum.default, aten.sum.dim_IntList)
-def _sum(
-    b: Builder, out: list[Type], x: Value, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Value:
+def _sum(b: Builder, out: list[Type], x: Value, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Value:
     return b.reduce("ReduceSum", b.cast(x, out[0][0]), axis_list(dims, len(x.shape)), keepdim)
 
 

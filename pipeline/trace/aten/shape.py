@@ -188,7 +188,7 @@ def replaced(b: Builder, x: Value, part: Value, axis: int, start: int, end: int)
 
 
 @row(aten.slice_scatter.default)
-def _slice_scatter(
+def slice_scatter(
     b: Builder, out: list[Type], x: Value, part: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Value:
     axis = dim % len(x.shape)
@@ -200,7 +200,7 @@ def _slice_scatter(
 
 
 @row(aten.select_scatter.default)
-def _select_scatter(b: Builder, out: list[Type], x: Value, part: Value, dim: int, index: int) -> Value:
+def select_scatter(b: Builder, out: list[Type], x: Value, part: Value, dim: int, index: int) -> Value:
     axis = dim % len(x.shape)
     index %= x.shape[axis]
     shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
@@ -225,13 +225,11 @@ def gathered(b: Builder, x: Value, view: View) -> Value:
 def scattered(b: Builder, x: Value, part: Value, view: View) -> Value:
     """x with the elements that a view shows replaced by `part`."""
     places = places_of(x, view)
-    flat = b.op(
-        "ScatterND", b.reshape(x, [x.size]), b.constant(places.reshape(-1, 1)), b.reshape(part, [places.size])
-    )
+    flat = b.op("ScatterND", b.reshape(x, [x.size]), b.constant(places.reshape(-1, 1)), b.reshape(part, [places.size]))
     return b.reshape(flat, x.shape)
 
 
-def _torch_view(function: Callable[[torch.Tensor], torch.Tensor]) -> View:
+def torch_view(function: Callable[[torch.Tensor], torch.Tensor]) -> View:
     return lambda places: function(torch.from_numpy(places)).numpy()
 
 
@@ -249,7 +247,7 @@ def _diagonal_scatter(
 
 @row(aten.unfold.default)
 def _unfold(b: Builder, out: list[Type], x: Value, dim: int, size: int, step: int) -> Value:
-    return gathered(b, x, _torch_view(lambda places: places.unfold(dim, size, step)))
+    return gathered(b, x, torch_view(lambda places: places.unfold(dim, size, step)))
 
 
 @row(aten.im2col.default)
@@ -262,7 +260,7 @@ def _im2col(b: Builder, out: list[Type], x: Value, kernel: Any, dilation: Any, p
         columns = torch.nn.functional.unfold(places.double(), kernel, dilation, 0, stride)
         return columns.long()
 
-    return gathered(b, x, _torch_view(view))
+    return gathered(b, x, torch_view(view))
 
 
 @row(aten.as_strided.default)
@@ -273,8 +271,22 @@ def _as_strided(
     reach = (offset or 0) + sum((extent - 1) * step for extent, step in zip(size, stride)) if math.prod(size) else 0
     if reach >= x.size:
         raise Unsupported("as_strided beyond the elements of its operand")
-    view = _torch_view(lambda places: places.as_strided(tuple(size), tuple(stride), offset or 0))
+    view = torch_view(lambda places: places.as_strided(tuple(size), tuple(stride), offset or 0))
     return gathered(b, x, view)
+
+
+@row(aten.as_strided_scatter.default)
+def _as_strided_scatter(
+    b: Builder,
+    out: list[Type],
+    x: Value,
+    part: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int | None = None,
+) -> Value:
+    view = torch_view(lambda places: places.as_strided(tuple(size), tuple(stride), offset or 0))
+    return scattered(b, x, part, view)
 
 
 @row(aten.diag_embed.default)
