@@ -205,11 +205,31 @@ def move(planner: Planner, node: Node) -> None:
     count = MOVED[node.op](node)
     names = [n for n in node.inputs[:count] if n and planner.value(n).size]
     inputs = [_anywhere(planner, name) for name in names]
-    out = node.outputs[0]
-    rest = [n for n in node.inputs[count:]]
-    parameters = {f"input{count + i}": planner.graph.constants[n] for i, n in enumerate(rest) if n}
+    parameters = {f"input{count + i}": planner.graph.constants[n] for i, n in enumerate(node.inputs[count:]) if n}
     moved = replace(node, attrs={**node.attrs, **parameters})
-    planner.put(moved, "move", inputs, [planner.default(out)], dtypes=[planner.device_dtype(inputs[0])])
+    planner.put(moved, "move", inputs, [planner.default(node.outputs[0])], dtypes=[planner.device_dtype(inputs[0])])
+
+
+def concat(planner: Planner, node: Node) -> None:
+    """Equal parts in one scheme lie one behind the other in LM, each where its source's PEs are; others are a move."""
+    names = [n for n in node.inputs if planner.value(n).size]
+    first = planner.shape(names[0])
+    axis = int(attributes(node)["axis"]) % len(first)
+    scheme = planner.scheme_of(_anywhere(planner, names[0]))
+    if (
+        scheme is None
+        or scheme.copies
+        or any(planner.shape(n) != first for n in names)
+        or scheme.extents[axis] != first[axis]
+    ):
+        move(planner, node)
+        return
+    inputs = [planner.want(n, scheme, reason="part of Concat") for n in names]
+    high = 1 + max((d.stride for _, d in scheme.local), default=0)
+    axes = list(scheme.axes)
+    axes[axis] = (Digit(len(names), LOCAL, high), *axes[axis])
+    whole = replace(scheme, axes=tuple(axes))
+    planner.put(node, "move", inputs, [whole], dtypes=[planner.device_dtype(inputs[0])])
 
 
 #: operators that only rearrange elements -> how many of their inputs are data
@@ -482,7 +502,7 @@ RULES: dict[str, Rule] = {
     "Unsqueeze": reshape,
     "Transpose": transpose,
     "Slice": move,
-    "Concat": move,
+    "Concat": concat,
     "Expand": move,
     "Cast": cast,
     "MatMul": matmul,

@@ -1,24 +1,18 @@
 """The generic move: any elements of any tensors to any places, whatever the layouts.
 
 Every word of the result takes one word of the sources (or is padding, or a fill of zero). For a tile of LM addresses of the
-result:
+result, what the PEs of an L1B need is brought to LM0 of all of them (`Pieces`), and each PE picks its words by T-indirect
+reads. Where one offset per PE plus one per place gives the addresses of all words, T is loaded once; else T comes from a
+table with a word for each word of the result. When a tile's pieces do not fit LM0 they come in passes, and what a pass does
+not hold is picked from a zero and or-ed.
 
-1. Which *lines* (64 LW of a source's image) does each L1B need for its 64 PEs? The r-th line of every L1B is brought in
-   round r: DRAM -> L2BM (in all groups at once where each reads its own DRAM at one address, else by broadcast, else one by
-   one), then L2BM -> L1BM (`l2bmb@b`, or to all L1Bs when they need the same line).
-2. L1BM -> LM0 of every PE (`l1bmp`), as far as some PE needs it.
-3. Each PE picks its words by T-indirect reads. Where one offset per PE plus one per place gives the addresses of all words,
-   T is loaded once; else T comes from a table with a word for each word of the result. When a tile's lines do not fit LM0
-   they come in passes, and what a pass does not hold is picked from a zero and or-ed.
-
-It is right for any two layouts; its cost grows with the number of lines, not with the disorder inside them. Halves are
+It is right for any two layouts; its cost grows with the number of pieces, not with the disorder inside them. Halves are
 spread to one word each on the way into LM0 and put together again after the pick.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,67 +21,43 @@ from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE, PER_LW, Layout, Sub, W
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
-from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, bulk_upload, finish_download, pipeline, start_download
+from mlsdk.pipeline.ops.emitters.pieces import HALF, HIGH, WORD, ZERO, Chosen, Pieces
+from mlsdk.pipeline.ops.emitters.transfer import (
+    Range,
+    Tensor,
+    bulk_download,
+    bulk_upload,
+    finish_download,
+    start_download,
+)
 
-LINE = 64  # LW
-ZERO = 4092  # LM0 word that holds zero
-WORD, HALF, HIGH = 506, 508, 510  # GRF1 words: constants 32, 16, 0xFFFF0000
-LC_LINES, LC_OTHER = 0, 24576
-LB_LINES, LB_OTHER = 0, 4096
+LC_OTHER, LB_OTHER = 24576, 4096
 TILES = (128, 64, 32, 16, 8, 4, 2, 1)
 
 #: flat elements of the result -> (source number, flat element of that source; -1: zero)
 SourceOf = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-@dataclass(frozen=True)
-class Words:
-    """The places of a tensor's words: arrays over [L1B of the chip 0..63][PE of the L1B 0..63][LM address][element of the
-    LW], the flat element that lies there or -1."""
+def elements_of(image: Image) -> np.ndarray:
+    """[L1B of the chip 0..63][PE of the L1B 0..63][LM address][element of the LW] -> the flat element there, or -1.
 
-    element: np.ndarray
-
-    @classmethod
-    def of(cls, image: Image) -> Words:
-        layout, span, per = image.layout, image.addresses, PER_LW[image.dtype]
-        unit = {L2B: 8 * 64 * span * per, L1B: 64 * span * per, MAB: 4 * span * per, PE: span * per, ADDR: per, W: 1}
-        place = np.zeros((), np.int64)
-        for axis, size in enumerate(image.shape):
-            part = sum(layout.digits(axis, level)[:size] * n for level, n in unit.items())
-            place = np.add.outer(place, part)
-        flat = np.arange(int(np.prod(image.shape))).reshape(image.shape)
-        copies = list(image.copy_terms())
-        if not image.l2b_spread:
-            copies.append(Sub(4, L2B, 2))  # each group uploads from its own L2B
-        for term in copies:
-            place = np.add.outer(place, np.arange(term.n) * term.stride * unit[term.level])
-            flat = flat[..., None]
-        element = np.full(64 * 64 * span * per, -1, np.int64)
-        element[place] = flat
-        return cls(element.reshape(64, 64, span, per))
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where each element of a tensor lies in DRAM: line number (group * lines + line), and the element's place in it."""
-
-    line: np.ndarray
-    inside: np.ndarray  # element of the line, most significant first
-    lines: int  # of a group
-    everywhere: bool  # each group has its own copy
-    symbol: str
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> Places:
-        image = tensor.image
-        per = PER_LW[image.dtype]
-        index = image.element_index().reshape(-1)
-        lw, low = np.divmod(index, per)
-        group, lw = np.divmod(lw, image.group_size)
-        lines = -(-image.group_size // LINE)
-        return cls(
-            group * lines + lw // LINE, lw % LINE * per + (per - 1 - low), lines, not image.l2b_spread, tensor.symbol
-        )
+    Where the layout holds copies, those that an upload takes are filled."""
+    layout, span, per = image.layout, image.addresses, PER_LW[image.dtype]
+    unit = {L2B: 8 * 64 * span * per, L1B: 64 * span * per, MAB: 4 * span * per, PE: span * per, ADDR: per, W: 1}
+    place = np.zeros((), np.int64)
+    for axis, size in enumerate(image.shape):
+        part = sum(layout.digits(axis, level)[:size] * n for level, n in unit.items())
+        place = np.add.outer(place, part)
+    flat = np.arange(place.size, dtype=np.int32).reshape(image.shape)
+    copies = list(image.copy_terms())
+    if not image.l2b_spread:
+        copies.append(Sub(4, L2B, 2))  # each group uploads from its own L2B
+    for term in copies:
+        place = np.add.outer(place, np.arange(term.n) * term.stride * unit[term.level])
+        flat = flat[..., None]
+    element = np.full(64 * 64 * span * per, -1, np.int32)
+    element[place] = flat
+    return element.reshape(64, 64, span, per)
 
 
 def emit_move(
@@ -104,30 +74,10 @@ class _Mover:
         self.asm = Asm()
         self.constants: dict[str, np.ndarray] = {}
         self.tables: dict[tuple[int, bytes], str] = {}
-        self.result, self.dtype = result, result.dtype
-        self.places = [Places.of(s) for s in sources]
-        self.base = np.cumsum([0] + [4 * p.lines for p in self.places])
-        words = Words.of(result.image).element
-        source, element = source_of(np.maximum(words, 0))
-        wanted = (words >= 0) & (element >= 0)
-        self.line = np.full(words.shape, -1, np.int64)
-        self.inside = np.zeros(words.shape, np.int64)
-        for number, place in enumerate(self.places):
-            here = wanted & (source == number)
-            self.line[here] = place.line[element[here]] + self.base[number]
-            self.inside[here] = place.inside[element[here]]
-        self.fill = ~wanted if clean else (words >= 0) & (element < 0)
-
-    # ---- tiles ------------------------------------------------------------------------------------------------
-
-    @property
-    def line_words(self) -> int:
-        """Words of LM0 that a line takes."""
-        return 2 * LINE * (2 if self.dtype == "half" else 1)
-
-    @property
-    def most_lines(self) -> int:
-        return (ZERO - 4) // self.line_words
+        self.result, self.dtype, self.clean = result, result.dtype, clean
+        self.source_of = source_of
+        self.elements = elements_of(result.image)
+        self.pieces = Pieces(self.asm, sources, self.dtype)
 
     def run(self) -> tuple[Asm, dict[str, np.ndarray]]:
         asm = self.asm
@@ -141,166 +91,45 @@ class _Mover:
             self._tile(lo, min(lo + size, span))
         return asm, self.constants
 
+    # ---- tiles ------------------------------------------------------------------------------------------------
+
+    def _wanted(self, lo: int, hi: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(number of the source, its element, where zero is wanted) for the places of a tile; -1 where nothing is."""
+        element = self.elements[:, :, lo:hi]
+        source, found = self.source_of(np.maximum(element, 0).astype(np.int64))
+        here = (element >= 0) & (found >= 0)
+        fill = ~here if self.clean else (element >= 0) & (found < 0)
+        return np.where(here, source, -1), np.where(here, found, 0), fill
+
     def _tile_size(self, span: int, granule: int) -> int:
-        """The largest tile whose lines fit LM0 at once; failing that, one of middle size in passes."""
+        """The largest tile whose pieces fit LM0 at once (tried at both ends and in the middle); failing that, one of
+        middle size in passes."""
         for size in TILES:
             if size % granule and size < span:
                 continue
-            rounds = max(self._rounds(lo, min(lo + size, span)) for lo in range(0, span, size))
-            if rounds <= self.most_lines:
+            starts = {0, span // 2 // size * size, (span - 1) // size * size}
+            if all(self._fits(lo, min(lo + size, span)) for lo in starts):
                 return size
         return max(64, granule)
 
-    def _rounds(self, lo: int, hi: int) -> int:
-        part = self.line[:, :, lo:hi].reshape(64, -1)
-        return max((len(np.unique(row[row >= 0])) for row in part), default=0)
+    def _fits(self, lo: int, hi: int) -> bool:
+        source, element, _ = self._wanted(lo, hi)
+        return len(self.pieces.choose(source, element)) == 1
 
     def _tile(self, lo: int, hi: int) -> None:
-        line, inside = self.line[:, :, lo:hi], self.inside[:, :, lo:hi]
-        lists = [np.unique(row[row >= 0]) for row in line.reshape(64, -1)]
-        rounds = max(len(x) for x in lists)
-        part = Range.of(self.result, lo, hi)
-        passes = max(1, -(-rounds // self.most_lines))
-        if passes > 1 or self.fill[:, :, lo:hi].any():
+        source, element, fill = self._wanted(lo, hi)
+        passes = self.pieces.choose(source, element)
+        merge = len(passes) > 1 or bool(fill.any())
+        if merge:
             for word in range(0, 2 * (hi - lo), 8):
                 self.asm.pe(f"zero {vec(m.GRF0, list(range(word, word + 8, 2)), 2)}")
-        for number in range(passes):
-            first = number * self.most_lines
-            chosen = [x[first : first + self.most_lines] for x in lists]
-            self._bring(chosen, line, inside)
-            address = np.full(line.shape, -1, np.int64)
-            for xb, mine in enumerate(chosen):
-                if len(mine):
-                    rank = np.searchsorted(mine, line[xb])
-                    rank = np.minimum(rank, len(mine) - 1)
-                    hit = mine[rank] == line[xb]
-                    address[xb][hit] = rank[hit] * self.line_words + self._word(inside[xb][hit])
-            self._pick(address, merge=passes > 1 or bool(self.fill[:, :, lo:hi].any()))
-        bulk_upload(self.asm, part, m.GRF0, 0, LC_OTHER, 8192, LB_OTHER, 4096)
+        for chosen in passes:
+            self._pass(chosen, merge)
+        bulk_upload(self.asm, Range.of(self.result, lo, hi), m.GRF0, 0, LC_OTHER, 8192, LB_OTHER, 4096)
 
-    def _word(self, inside: np.ndarray) -> np.ndarray:
-        """LM0 word, from the line's first on, of an element of the line."""
-        if self.dtype == "half":  # LW j is spread over words 4 j ..: first halves of its words, then second halves
-            return inside // 4 * 4 + inside % 2 * 2 + inside // 2 % 2
-        return inside * (2 if self.dtype == "double" else 1)
-
-    # ---- DRAM -> LM0 ------------------------------------------------------------------------------------------
-
-    def _bring(self, lists: list[np.ndarray], line: np.ndarray, inside: np.ndarray) -> None:
-        """Round r of every L1B's list into LM0 line r."""
-        asm = self.asm
-        rounds = max(len(x) for x in lists)
-        need = np.full((8, 8, rounds), -1, np.int64)
-        for xb, mine in enumerate(lists):
-            need[xb // 8, xb % 8, : len(mine)] = mine
-        slots: list[tuple[int, int | None, np.ndarray]] = []  # (round, L1B or all, line of each L2B)
-        for r in range(rounds):
-            column = need[:, :, r]
-            best = column.max(axis=1)
-            if ((column == best[:, None]) | (column < 0)).all():
-                slots.append((r, None, best))
-            else:
-                slots += [(r, b, column[:, b]) for b in range(8) if (column[:, b] >= 0).any()]
-        asm.wait(*self._moves([lines for _, _, lines in slots]))
-        used = self._used_groups(lists, line, inside, rounds)
-        first = []
-        done: dict[int, int] = {}
-        for index, (r, b, _) in enumerate(slots):
-            at = "" if b is None else f"@{b}"
-            first.append(f"l2bmb{at} $lc{LC_LINES + LINE * index} $lb{LB_LINES + LINE * r}")
-            done[r] = index + 1
-        if self.dtype == "half":
-            for text in first:
-                asm.pe(text)
-            for r in range(rounds):
-                for j in used[r]:
-                    asm.pe(f"l1bmp $lb{LB_LINES + LINE * r + 4 * j} $nowrite")
-                    word = r * self.line_words + 16 * j
-                    asm.pe(f"iand $lbf $ls{HIGH} {vec(m.LM0, [word + 4 * c for c in range(4)], 2)}")
-                    asm.pe(f"ilsl $lbf $ls{HALF} {vec(m.LM0, [word + 4 * c + 2 for c in range(4)], 2)}")
-            return
-        second = []
-        for r in range(rounds):
-            for j in used[r]:
-                word = r * self.line_words + 8 * j
-                second.append((f"l1bmp $lb{LB_LINES + LINE * r + 4 * j} $lm{word}v", done[r]))
-        pipeline(asm, first, second, distance=2)
-
-    def _used_groups(
-        self, lists: list[np.ndarray], line: np.ndarray, inside: np.ndarray, rounds: int
-    ) -> list[list[int]]:
-        """For each round, the groups of four LW of the line in which any PE of any L1B finds something."""
-        used = np.zeros((rounds, LINE // 4), bool)
-        per = PER_LW[self.dtype]
-        for xb, mine in enumerate(lists):
-            if not len(mine):
-                continue
-            rank = np.minimum(np.searchsorted(mine, line[xb]), len(mine) - 1)
-            hit = mine[rank] == line[xb]
-            used[rank[hit], inside[xb][hit] // per // 4] = True
-        return [np.flatnonzero(row).tolist() for row in used]
-
-    def _moves(self, slots: list[np.ndarray]) -> list[int]:
-        """Fill the L2BM slots; neighbours that continue each other become one move."""
-        runs: list[list] = []  # [kind, key, dram address, slot, count, symbol]
-        for slot, lines in enumerate(slots):
-            for kind, key, address, symbol in self._fills(lines):
-                last = next((r for r in reversed(runs) if r[0] == kind and r[1] == key and r[5] == symbol), None)
-                if last and last[3] + last[4] == slot and last[2] + LINE * last[4] == address:
-                    last[4] += 1
-                else:
-                    runs.append([kind, key, address, slot, 1, symbol])
-        tags: list[int] = []
-        for kind, key, address, slot, count, symbol in runs:
-            size, lc = LINE * count, LC_LINES + LINE * slot
-            group = key[0] if kind in ("mvb", "one") else None
-            src = m.Operand(m.DRAM, address, m.LW, group=group, symbol=symbol)
-            if kind == "one":
-                dst = m.Operand(m.L2BM, lc, m.LW, group=key[1] >> 1, block=key[1] & 1)
-            elif kind == "half":
-                dst = m.Operand(m.L2BM, lc, m.LW, block=key[0])
-            else:
-                dst = m.Operand(m.L2BM, lc, m.LW)
-            mnemonic = {"mvb": "mvb", "mvb2": "mvb2"}.get(kind, "mvp")
-            if len(tags) >= 48:
-                self.asm.wait(tags.pop(0))
-            tags.append(self.asm.move(mnemonic, src, dst, size))
-        return tags
-
-    def _fills(self, lines: np.ndarray) -> Iterator[tuple[str, tuple, int, str]]:
-        """Moves that bring lines[X] into one slot of each L2B X: (kind, key, DRAM address, symbol)."""
-        where = {}
-        for x, number in enumerate(lines.tolist()):
-            if number >= 0:
-                source = int(np.searchsorted(self.base, number, side="right")) - 1
-                group, line = divmod(number - int(self.base[source]), self.places[source].lines)
-                place = self.places[source]
-                where[x] = (x >> 1 if place.everywhere else group, line * LINE, place.symbol, place.everywhere)
-        if not where:
-            return
-        addresses = {(a, s) for _, a, s, _ in where.values()}
-        own = all(group == x >> 1 for x, (group, *_) in where.items())
-        if own and len(addresses) == 1 and len(where) > 1:
-            ((address, symbol),) = addresses
-            yield "mvb2", (), address, symbol
-            return
-        if own:
-            for half in (0, 1):
-                mine = {(a, s) for x, (_, a, s, _) in where.items() if x & 1 == half}
-                if len(mine) == 1:
-                    ((address, symbol),) = mine
-                    yield "half", (half,), address, symbol
-                else:
-                    for x, (group, address, symbol, _) in where.items():
-                        if x & 1 == half:
-                            yield "one", (group, x), address, symbol
-            return
-        if len({(group, a, s) for group, a, s, _ in where.values()}) == 1 and len(where) > 1:
-            group, address, symbol, _ = next(iter(where.values()))
-            yield "mvb", (group,), address, symbol
-            return
-        for x, (group, address, symbol, _) in where.items():
-            yield "one", (group, x), address, symbol
+    def _pass(self, chosen: Chosen, merge: bool) -> None:
+        self.pieces.bring(chosen)
+        self._pick(chosen.address, merge)
 
     # ---- LM0 -> result ----------------------------------------------------------------------------------------
 
@@ -312,10 +141,10 @@ class _Mover:
         split = None if merge else _separate(flat.reshape(64 * 64, -1))
         if split is not None:
             of_pe, of_place = split
-            self._load_t(self._table(of_pe[:, None]), 0, 1)
+            self._load_t(self._table(of_pe[:, None]))
             offsets = of_place.reshape(places, -1)
             for at in range(0, places, 4):
-                self._pick_four(at, min(4, places - at), offsets[at : at + 4], merge=False)
+                self._pick_four(at, min(4, places - at), offsets[at : at + 4])
             return
         touched = [at for at in range(0, places, 4) if (flat[:, at : at + 4] >= 0).any()]
         table = np.where(flat >= 0, flat, ZERO)
@@ -323,8 +152,9 @@ class _Mover:
         if not columns:
             return
         data = np.stack(columns, axis=1).reshape(64 * 64, -1)
-        symbol = self._table(data)
-        self._load_table(symbol, data.shape[1])
+        image = _table_image(data.shape[1])
+        part = Range.of(Tensor(image, self._table(data)), 0, image.addresses)
+        bulk_download(self.asm, part, m.LM1, 0, LC_OTHER, 8192, LB_OTHER, 4096)
         column = 0
         for at in touched:
             count = min(4, places - at)
@@ -336,73 +166,63 @@ class _Mover:
             return vec(m.GRF0, [2 * (at + i) for i in range(count)], 2)
         return vec(m.GRF0, [at + i for i in range(count)], 1)
 
-    def _pick_four(self, at: int, count: int, offsets: np.ndarray, merge: bool) -> None:
+    def _pick_four(self, at: int, count: int, offsets: np.ndarray) -> None:
         asm, out = self.asm, self._destination(at, count)
-        cols = [
-            _indirect(offsets[:, i].tolist(), "l" if self.dtype == "double" else "") for i in range(offsets.shape[1])
-        ]
+        wide = self.dtype == "double"
+        cols = [_indirect(offsets[:, i].tolist(), "l" if wide else "") for i in range(offsets.shape[1])]
         if self.dtype == "half":
             asm.pe(f"ipassa {cols[0]} $r504v1")
             asm.pe(f"uilsr {cols[1]} $ls{HALF} $nowrite")
             asm.pe(f"ior $r504v1 $aluf {out}")
         else:
-            asm.pe(f"{'lpassa' if self.dtype == 'double' else 'ipassa'} {cols[0]} {out}")
+            asm.pe(f"{'l' if wide else 'i'}passa {cols[0]} {out}")
 
     def _pick_four_by_table(self, at: int, count: int, column: int, per: int, merge: bool) -> None:
         asm, out = self.asm, self._destination(at, count)
-        zero = _indirect([0] * 4, "l" if self.dtype == "double" else "")
+        wide = "l" if self.dtype == "double" else ""
+        found = f"${wide}mt0"
         self._load_t_columns([column + i * per for i in range(count)])
         if self.dtype == "half":
-            asm.pe(f"ipassa {zero} $r504v1")
+            asm.pe(f"ipassa {found} $r504v1")
             self._load_t_columns([column + i * per + 1 for i in range(count)])
-            asm.pe(f"uilsr {zero} $ls{HALF} $nowrite")
+            asm.pe(f"uilsr {found} $ls{HALF} $nowrite")
             if merge:
                 asm.pe("ior $r504v1 $aluf $nowrite")
                 asm.pe(f"ior {out} $aluf {out}")
             else:
                 asm.pe(f"ior $r504v1 $aluf {out}")
             return
-        wide = "l" if self.dtype == "double" else "i"
-        asm.pe(f"{wide}or {out} {zero} {out}" if merge else f"{wide}passa {zero} {out}")
+        letter = wide or "i"
+        asm.pe(f"{letter}or {out} {found} {out}" if merge else f"{letter}passa {found} {out}")
 
     # ---- tables -----------------------------------------------------------------------------------------------
 
     def _table(self, data: np.ndarray) -> str:
         """The symbol of a table of words, data[PE of the chip][column], as it lies in DRAM."""
-        key = data.tobytes()
-        symbol = self.tables.get((data.shape[1], key))
-        if symbol is None:
-            symbol = f"const{len(self.constants)}"
-            self.tables[data.shape[1], key] = symbol
-            self.constants[symbol] = _table_image(data.shape[1]).pack(_table_bits(data))
-        return symbol
+        key = data.shape[1], data.tobytes()
+        if key not in self.tables:
+            self.tables[key] = f"const{len(self.constants)}"
+            self.constants[self.tables[key]] = _table_image(data.shape[1]).pack(_table_bits(data))
+        return self.tables[key]
 
-    def _load_table(self, symbol: str, columns: int) -> None:
-        """A table into LM1: column j in word j."""
-        image = _table_image(columns)
-        part = Range.of(Tensor(image, symbol), 0, image.addresses)
-        from mlsdk.pipeline.ops.emitters.transfer import bulk_download
-
-        bulk_download(self.asm, part, m.LM1, 0, LC_OTHER, 8192, LB_OTHER, 4096)
-
-    def _load_t(self, symbol: str, column: int, columns: int) -> None:
-        image = _table_image(columns)
+    def _load_t(self, symbol: str) -> None:
+        """T from a table of one column."""
+        image = _table_image(1)
         part = Range.of(Tensor(image, symbol), 0, image.addresses)
         self.asm.wait(*start_download(self.asm, part, LC_OTHER))
         finish_download(self.asm, part, LC_OTHER, LB_OTHER, m.LM1, 0)
-        self._load_t_columns([column] * 4)
+        self._load_t_columns([0] * 4)
 
     def _load_t_columns(self, columns: list[int]) -> None:
         """T of each cycle from a column of the table in LM1: T takes its index from the low word of a long word."""
         columns = columns + [columns[-1]] * (4 - len(columns))
-        even = [c - c % 2 for c in columns]
-        if all(c % 2 for c in columns):
-            self.asm.pe(f"lpassa {vec(m.LM1, even, 2)} $lt")
-        elif not any(c % 2 for c in columns):
-            self.asm.pe(f"ullsr {vec(m.LM1, even, 2)} $ls{WORD} $lt")
-        else:
-            self.asm.pe(f"ullsr {vec(m.LM1, even, 2)} $ls{WORD} $lt/{''.join('01'[c % 2 == 0] for c in columns)}")
-            self.asm.pe(f"lpassa {vec(m.LM1, even, 2)} $lt/{''.join('01'[c % 2] for c in columns)}")
+        words = vec(m.LM1, [c - c % 2 for c in columns], 2)
+        odd = "".join("01"[c % 2] for c in columns)
+        even = "".join("10"[c % 2] for c in columns)
+        if "1" in even:
+            self.asm.pe(f"ullsr {words} $ls{WORD} $lt{'/' + even if '1' in odd else ''}")
+        if "1" in odd:
+            self.asm.pe(f"lpassa {words} $lt{'/' + odd if '1' in even else ''}")
 
 
 def _table_image(columns: int) -> Image:
