@@ -68,13 +68,22 @@ class Lowering:
         if found is None:
             content = self._constant(recorder, shadow)
             if content is None:
-                raise TraceError(f"the origin of {shadow!r} is lost; please report the function that led here")
+                return self._lost(recorder, shadow)
             if content.dtype in DTYPE_OF_TORCH:
                 found = self.builder.constant(content.contiguous().numpy())
             else:
                 found = self._missing(shadow)
         self._bind(shadow, found)
         return found
+
+    def _lost(self, recorder: Recorder, shadow: Shadow) -> Value:
+        """A result that the row of its operator does not give."""
+        for record in recorder.tape.records:
+            for place, result in enumerate(record.results()):
+                if result is shadow:
+                    self._misuse(record, f"result {place} of {record.func.name()} in this form")
+                    return self._missing(shadow)
+        raise TraceError(f"the origin of {shadow!r} is lost; please report the function that led here")
 
     def _bind(self, shadow: Shadow, value: Value) -> None:
         self._values[id(shadow)] = value
@@ -123,9 +132,9 @@ class Lowering:
         """Bind the results, after a check of their dtypes and shapes against torch's."""
         values = [built] if isinstance(built, Value) else list(built)
         for shadow, value, wanted in zip(record.slots(), values, out, strict=True):
-            if shadow is None:
+            if shadow is None or value is None:  # nobody asked for it, or the row cannot give it
                 continue
-            if value is None or (value.dtype, value.shape) != wanted:
+            if (value.dtype, value.shape) != wanted:
                 raise TraceError(
                     f"{record.func.name()} at {record.source} became {value}, torch has {wanted}; please report it"
                 )

@@ -133,6 +133,21 @@ DATA_DEPENDENT = {
 DYNAMIC_SHAPE = ("has a result whose shape depends on values", "shapes are static; use an operator with a fixed shape")
 
 
+def storage_of(tensor: torch.Tensor) -> int:
+    """A number for the storage of a real, dense tensor; 0 for others."""
+    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided and tensor.numel() else 0
+
+
+def same_window(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors show the same elements of one storage."""
+    return (
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and a.stride() == b.stride()
+        and a.storage_offset() == b.storage_offset()
+    )
+
+
 def numel(tensor: torch.Tensor) -> int:
     return tensor.numel()
 
@@ -188,6 +203,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.tape = Tape()
         self.registered = registered or {}
+        self.by_storage: dict[int, torch.Tensor] = {}  # storage -> the registered tensor in it
         self.scope = scope
         self.origin = origin
         self.on_capture = on_capture
@@ -296,6 +312,12 @@ class Recorder(TorchDispatchMode):
         source, scope = self.where()
         shadow = self.registered.get(id(tensor))
         if shadow is None:
+            owner = self.by_storage.get(storage_of(tensor))
+            if owner is not None and same_window(tensor, owner):  # p.data, p.detach(): the same elements
+                return self.shadow(owner)
+            view = None if owner is None else self._view_of(owner, tensor)
+            if view is not None:
+                return view
             if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
                 raise TraceError(
                     f"a tensor of the closure at {source} is {tensor.layout} on {tensor.device}; "
@@ -306,6 +328,16 @@ class Recorder(TorchDispatchMode):
             self._borrowed.add(shadow.known.untyped_storage()._cdata)
         self.tape.captures[id(tensor)] = Capture(tensor, shadow, source, scope, self.on_capture(tensor))
         return shadow
+
+    def _view_of(self, owner: torch.Tensor, tensor: torch.Tensor) -> Shadow | None:
+        """A tensor of the closure that shows a part of a registered one, as a view of it; None where it shows more."""
+        offset = tensor.storage_offset() - owner.storage_offset()
+        reach = offset + sum((extent - 1) * step for extent, step in zip(tensor.shape, tensor.stride()))
+        if not owner.is_contiguous() or tensor.dtype != owner.dtype or offset < 0 or reach >= owner.numel():
+            return None
+        base = self.shadow(owner)
+        with self:
+            return aten.as_strided.default(base, list(tensor.shape), list(tensor.stride()), offset)
 
     def literal(self, tensor: torch.Tensor) -> Shadow:
         """The Shadow of a tensor that the function made from Python numbers."""

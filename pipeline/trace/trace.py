@@ -36,7 +36,7 @@ from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
 from mlsdk.pipeline.trace.frames import user_line, warn_user
 from mlsdk.pipeline.trace.functionalize import functionalize
 from mlsdk.pipeline.trace.lower import Lowering
-from mlsdk.pipeline.trace.recorder import WHAT_TO_DO, Capture, Recorder, Tape
+from mlsdk.pipeline.trace.recorder import WHAT_TO_DO, Capture, Recorder, Tape, storage_of
 from mlsdk.pipeline.trace.restore import Replacement, Snapshot, report_lost
 from mlsdk.pipeline.trace.scopes import Scopes
 from mlsdk.pipeline.trace.settings import tracing_settings
@@ -200,6 +200,9 @@ class _Trace:
         self.snapshot = Snapshot(self.names)
         self.scopes = Scopes(modules, self.snapshot.watch_module)
         self.recorder = Recorder(self.registered, self.scopes.current, None, self._on_capture)
+        for tensor in state.values():
+            if tensor.layout == torch.strided and tensor.device.type == "cpu" and tensor.numel():
+                self.recorder.by_storage.setdefault(storage_of(tensor), tensor)
         for tensor in state.values():
             self.snapshot.watch_tensor(tensor)
         for module in modules.values():

@@ -429,7 +429,8 @@ row(aten.avg_pool3d_backward.default)(_average_pool(3))
 
 def _adaptive_max(rank: int) -> Row:
     def build(b: Builder, out: list[Type], grad: Value, x: Value, places: Value) -> Value:
-        # windows that do not divide the input were refused by the forward row
+        if any(extent % count for extent, count in zip(x.shape[-rank:], grad.shape[-rank:])):
+            raise Unsupported("adaptive max pooling to extents that do not divide the input's")
         step = [extent // count for extent, count in zip(x.shape[-rank:], grad.shape[-rank:])]
         return _max_pool(rank)(b, out, grad, x, step, step, 0, 1, False, places)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mlsdk.pipeline.ir.graph import Node, Value
 from mlsdk.pipeline.ops.pooling import average_counts
-from mlsdk.pipeline.trace.aten.table import Row, Type, Unsupported, aten, pairs, row, scaled
+from mlsdk.pipeline.trace.aten.table import Row, Type, aten, pairs, row, scaled
 from mlsdk.pipeline.trace.builder import Builder
 
 
@@ -194,11 +194,25 @@ row(aten._adaptive_avg_pool2d.default)(_adaptive_average(2))
 row(aten._adaptive_avg_pool3d.default)(_adaptive_average(3))
 
 
+def _adaptive_max_axis(b: Builder, x: Value, axis: int, count: int) -> Value:
+    """The maximum over the windows of one axis; short windows see their last element twice."""
+    extent = x.shape[axis]
+    starts = [i * extent // count for i in range(count)]
+    ends = [-(-(i + 1) * extent // count) for i in range(count)]
+    size = max(end - start for start, end in zip(starts, ends))
+    places = [[min(start + tap, end - 1) for tap in range(size)] for start, end in zip(starts, ends)]
+    windows = b.op("Gather", x, b.constant(np.array(places, np.int64)), axis=axis)
+    return b.reduce("ReduceMax", windows, [axis + 1])
+
+
 def _adaptive_max(rank: int) -> Row:
-    def build(b: Builder, out: list[Type], x: Value, size: Sequence[int]) -> list[Value]:
+    def build(b: Builder, out: list[Type], x: Value, size: Sequence[int]) -> list[Value | None]:
         extents, new = x.shape[-rank:], out[0][1][-rank:]
         if any(extent % count for extent, count in zip(extents, new)):
-            raise Unsupported(f"adaptive max pooling of {list(extents)} to {list(new)}, which does not divide it")
+            lead = len(x.shape) - rank
+            for axis, count in enumerate(new):
+                x = _adaptive_max_axis(b, x, lead + axis, count)
+            return [x, None]
         step = [extent // count for extent, count in zip(extents, new)]
         return _max_pool(rank)(b, out, x, step)
 

@@ -181,6 +181,22 @@ def _threshold(b: Builder, out: list[Type], x: Value, threshold: Number, value: 
     return b.where(below, b.scalar(value, x.dtype), x)
 
 
+@row(aten.signbit.default)
+def _signbit(b: Builder, out: list[Type], x: Value) -> Value:
+    # 1 / -0 is -infinity, which tells -0 from 0
+    if x.dtype not in FLOATS:
+        return b.op("Less", x, b.scalar(0, x.dtype))
+    zero = b.scalar(0, x.dtype)
+    return b.op("Or", b.op("Less", x, zero), b.op("Less", b.op("Reciprocal", x), zero))
+
+
+@row(aten.copysign.Tensor, aten.copysign.Scalar)
+def _copysign(b: Builder, out: list[Type], x: Value, y: Value | Number) -> Value:
+    size = b.op("Abs", b.cast(x, out[0][0]))
+    negative = _signbit(b, out, operand(b, y, out[0][0]))
+    return b.where(negative, b.op("Neg", size), size)
+
+
 @row(aten.hypot.default)
 def _hypot(b: Builder, out: list[Type], x: Value, y: Value) -> Value:
     return b.op("Sqrt", b.op("Add", b.op("Mul", x, x), b.op("Mul", y, y)))

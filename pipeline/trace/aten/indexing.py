@@ -125,6 +125,18 @@ def _masked_put(b: Builder, x: Value, indices: Sequence[Value | None], values: V
     return b.where(condition, b.op("Add", x, updates) if accumulate else updates, x)
 
 
+@row(aten.masked_scatter.default)
+def _masked_scatter(b: Builder, out: list[Type], x: Value, mask: Value, source: Value) -> Value:
+    """The n-th selected element gets the n-th element of the source."""
+    wide = b.reshape(b.expand(mask, x.shape), (x.size,))
+    count = b.op("CumSum", b.cast(wide, "int64"), b.scalar(0, "int64"))
+    place = b.op(
+        "Clip", b.op("Sub", count, b.scalar(1, "int64")), b.scalar(0, "int64"), b.scalar(source.size - 1, "int64")
+    )
+    chosen = b.op("Gather", b.reshape(source, (source.size,)), place, axis=0)
+    return b.reshape(b.where(wide, chosen, b.reshape(x, (x.size,))), x.shape)
+
+
 # --- along one axis ---
 
 
@@ -221,6 +233,11 @@ def _scatter_reduce(
     *,
     include_self: bool = True,
 ) -> Value:
+    if reduce == "mean" and x.dtype in FLOATS:
+        ones = b.full(index.shape, 1, x.dtype)
+        counts = _scatter(b, b.full(x.shape, int(include_self), x.dtype), dim, index, ones, "add")
+        total = _scatter_reduce(b, out, x, dim, index, source, "sum", include_self=include_self)
+        return b.op("Div", total, b.op("Max", counts, b.scalar(1, x.dtype)))
     if reduce not in REDUCE:
         raise Unsupported(f"scatter_reduce with reduce={reduce!r}")
     reduction, neutral = REDUCE[reduce]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from mlsdk.pipeline.ir.graph import Value
 from mlsdk.pipeline.trace.aten.elementwise import exact
+from mlsdk.pipeline.trace.aten.reduction import vector_norm
 from mlsdk.pipeline.trace.aten.table import Type, aten, row, scaled
 from mlsdk.pipeline.trace.builder import Builder
 
@@ -32,6 +33,20 @@ def _baddbmm(
 ) -> Value:
     product = scaled(b, b.op("MatMul", x, y), alpha)
     return product if beta == 0 else b.op("Add", scaled(b, c, beta), product)
+
+
+@row(aten.addbmm.default)
+def _addbmm(b: Builder, out: list[Type], c: Value, x: Value, y: Value, *, beta: Number = 1, alpha: Number = 1) -> Value:
+    product = scaled(b, b.reduce("ReduceSum", b.op("MatMul", x, y), [0]), alpha)
+    return product if beta == 0 else b.op("Add", scaled(b, c, beta), product)
+
+
+@row(aten._cdist_forward.default)
+def _cdist(b: Builder, out: list[Type], x: Value, y: Value, p: float, mode: int | None) -> Value:
+    """The p-norms of all differences between rows of x and rows of y."""
+    rows, others = (*x.shape[:-1], 1, x.shape[-1]), (*y.shape[:-2], 1, *y.shape[-2:])
+    difference = b.op("Sub", b.reshape(x, rows), b.reshape(y, others))
+    return vector_norm(b, difference, p, [len(difference.shape) - 1], False)
 
 
 @row(aten._trilinear.default)

@@ -128,6 +128,19 @@ def _var_mean(
     return list(variance(b, x, axes, 1 if correction is None else correction, keepdim))
 
 
+def vector_norm(b: Builder, x: Value, order: float, axes: Sequence[int], keepdim: bool) -> Value:
+    """The norm over axes: (sum |x|^order)^(1/order), and its limits."""
+    if order in (1, 2):
+        return b.reduce(f"ReduceL{int(order)}", x, axes, keepdim)
+    size = b.op("Abs", x)
+    if math.isinf(order):
+        return b.reduce("ReduceMax" if order > 0 else "ReduceMin", size, axes, keepdim)
+    if order == 0:
+        return b.reduce("ReduceSum", b.cast(truth(b, size), x.dtype), axes, keepdim)
+    total = b.reduce("ReduceSum", b.op("Pow", size, b.scalar(order, x.dtype)), axes, keepdim)
+    return b.op("Pow", total, b.scalar(1 / order, x.dtype))
+
+
 @row(aten.linalg_vector_norm.default)
 def _norm(
     b: Builder,
@@ -139,17 +152,7 @@ def _norm(
     *,
     dtype: Any = None,
 ) -> Value:
-    axes = axis_list(dims, len(x.shape))
-    x = b.cast(x, out[0][0])
-    if order in (1, 2):
-        return b.reduce(f"ReduceL{int(order)}", x, axes, keepdim)
-    size = b.op("Abs", x)
-    if math.isinf(order):
-        return b.reduce("ReduceMax" if order > 0 else "ReduceMin", size, axes, keepdim)
-    if order == 0:
-        return b.reduce("ReduceSum", b.cast(truth(b, size), x.dtype), axes, keepdim)
-    total = b.reduce("ReduceSum", b.op("Pow", size, b.scalar(order, x.dtype)), axes, keepdim)
-    return b.op("Pow", total, b.scalar(1 / order, x.dtype))
+    return vector_norm(b, b.cast(x, out[0][0]), order, axis_list(dims, len(x.shape)), keepdim)
 
 
 @row(aten.logsumexp.default)
@@ -200,6 +203,17 @@ def _sort_stable(
 ) -> list[Value]:
     # TopK keeps equal elements in rising order of their index, so it is stable
     return sorted_along(b, x, dim, x.shape[dim] if x.shape else 1, descending)
+
+
+@row(aten.kthvalue.default)
+def _kthvalue(b: Builder, out: list[Type], x: Value, k: int, dim: int = -1, keepdim: bool = False) -> list[Value]:
+    if not x.shape:
+        return sorted_along(b, x, dim, 1, False)
+    axis = dim % len(x.shape)
+    return [
+        b.reshape(b.slice(item, axis, k - 1, k), shape)
+        for item, (_, shape) in zip(sorted_along(b, x, dim, k, False), out)
+    ]
 
 
 @row(aten.median.default)

@@ -379,7 +379,12 @@ row(
 row(aten.ones.default, aten.ones_like.default, aten.new_ones.default)(_filled(1))
 
 
-@row(aten.full.default, aten.full_like.default, aten.new_full.default)
+@row(aten.new_full.default)
+def _new_full(b: Builder, out: list[Type], x: Value, shape: Any, number: Number, **ignored: Any) -> Value:
+    return b.full(out[0][1], number, out[0][0])
+
+
+@row(aten.full.default, aten.full_like.default)
 def _full(b: Builder, out: list[Type], shape: Any, number: Number, *ignored: Any, **also: Any) -> Value:
     return b.full(out[0][1], number, out[0][0])
 

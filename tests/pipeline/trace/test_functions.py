@@ -273,6 +273,37 @@ INDEXING = {
     ),
 }
 
+MORE = {
+    "fold": (lambda a: F.fold(F.unfold(a, 3, padding=1), (7, 9), 3, padding=1), image),
+    "cdist": (lambda a, b: (torch.cdist(a, b), torch.cdist(a, b, p=1)), x34, y34),
+    "cross": (lambda a, b: torch.linalg.cross(a.t(), b.t()), x34, y34),
+    "kron": (torch.kron, x34, y34),
+    "tensordot": (lambda a, b: torch.tensordot(a, b, ([0], [0])), x34, y34),
+    "quantile": (lambda a: a.quantile(0.3, 1), x34),
+    "kthvalue": (lambda a: a.kthvalue(2, 1), x34),
+    "bucketize": (lambda a: torch.bucketize(a, torch.tensor([-1.0, 0.0, 1.0])), x34),
+    "diff": (lambda a: a.diff(dim=1), x34),
+    "copysign": (torch.copysign, y34, x34),
+    "masked_scatter": (lambda a, m, b: a.masked_scatter(m, b), x34, b34, y34),
+    "scatter_mean": (lambda a, b: a.scatter_reduce(1, torch.tensor([[0, 1], [2, 2], [3, 0]]), b, "mean"), x34, y34),
+    "matrix_power": (lambda a: torch.matrix_power(a[:, :3], 3), x34),
+    "addbmm": (lambda a, b: torch.addbmm(a[:, :3], b[None], a.t()[None]), x34, y34),
+    "baddbmm": (lambda a, b: torch.baddbmm(a[None, :, :3], b[None], a.t()[None], beta=0.5, alpha=2), x34, y34),
+    "cov": (torch.cov, x34),
+    "block_diag": (torch.block_diag, x34, y34),
+    "select_scatter": (lambda a, b: torch.select_scatter(a, b[0], 0, 1), x34, y34),
+    "slice_scatter": (lambda a, b: torch.slice_scatter(a, b[:, :2], 1, 0, 4, 2), x34, y34),
+    "grid_sample": (lambda a: F.grid_sample(a, torch.zeros(2, 4, 5, 2) + 0.1, align_corners=False), image),
+    "interpolate_area": (lambda a: F.interpolate(a, size=(4, 5), mode="area"), image),
+    "adaptive_max_odd": (lambda a: F.adaptive_max_pool2d(a, (3, 4)), image),
+    "multi_margin": (lambda a: F.multi_margin_loss(a, torch.tensor([0, 1, 2])), x34),
+    "softmax_0d": (lambda a: a.sum().softmax(0), x34),
+    "channels_last": (lambda a: a.contiguous(memory_format=torch.channels_last) * 2, image),
+    "layer_norm_half": (lambda a: F.layer_norm(a.half(), (4,)), x34),
+    "conv_half": (lambda a: F.conv2d(a.half(), torch.ones(2, 3, 3, 3).half()), image),
+    "half_sums": (lambda a: (a.half().sum(), a.half().mean(1), a.half() @ a.half().t()), x34),
+}
+
 # in-place operations, through views too
 IN_PLACE = {
     "add_": (lambda a: a.clone().add_(1).mul_(2), x34),
@@ -305,6 +336,7 @@ CASES = {
         "reduction": REDUCTIONS,
         "shape": SHAPES,
         "indexing": INDEXING,
+        "more": MORE,
         "in place": IN_PLACE,
     }.items()
     for name, case in cases.items()

@@ -76,6 +76,25 @@ def test_tied_weights_are_one_input():
     assert traced.graph.inputs == ("ids", "embed")
 
 
+def test_views_of_registered_tensors_are_live():
+    w = nn.Parameter(torch.arange(16.0).reshape(4, 4))
+    data, transposed, row = w.data, w.detach().t(), w.detach()[2]
+
+    def function(inputs):
+        with torch.no_grad():
+            row.add_(1)
+            data.mul_(2)
+        return {"y": inputs["x"] @ transposed}
+
+    step = Program(function, {"x": x}, {"w": w})
+    eager = w.detach().clone()
+    for _ in range(2):
+        eager[2] += 1
+        eager *= 2
+        torch.testing.assert_close(step(x=x)["y"], x @ eager.t())
+    assert torch.equal(w, torch.arange(16.0).reshape(4, 4))
+
+
 def test_names_that_meet_stay_apart():
     w = nn.Parameter(torch.ones(4))
     traced = trace(lambda d: {"x": d["x"] * w, "w": d["x"] + w}, {"x": x}, state={"x": w})
