@@ -1,9 +1,9 @@
 """A board: a machine whose DRAM outlives the process, with an exclusive lock and a generation that a reset ends.
 
-    with open_board("mncore2:auto") as board:
-        board.write_dram(0, 0, data)
-        stats = board.run(statements, symbols)
-        out = board.read_dram(0, 0, n)
+with open_board("mncore2:auto") as board:
+    board.write_dram(0, 0, data)
+    stats = board.run(statements, symbols)
+    out = board.read_dram(0, 0, n)
 """
 
 from __future__ import annotations
@@ -30,7 +30,15 @@ from .storage import open_memories
 class Board:
     """An open board. All calls raise DeviceReset after a reset, DeviceClosed after `close` and in forked children."""
 
-    def __init__(self, name: str, index: int | None, machine: Machine, files: BoardFiles | None = None, lock: Lock | None = None, epoch: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        index: int | None,
+        machine: Machine,
+        files: BoardFiles | None = None,
+        lock: Lock | None = None,
+        epoch: int = 0,
+    ) -> None:
         self.name, self.index, self.machine = name, index, machine
         self._files, self._lock, self._epoch = files, lock, epoch
         self._pid, self._open, self._cancelled = os.getpid(), True, False
@@ -46,7 +54,9 @@ class Board:
         if not self.is_open:
             raise DeviceClosed(f"{self.name} is closed; open it again")
         if self._pid != os.getpid():
-            raise DeviceClosed(f"{self.name} was opened by process {self._pid}, not by this child; open a board in the child")
+            raise DeviceClosed(
+                f"{self.name} was opened by process {self._pid}, not by this child; open a board in the child"
+            )
         if self._watch is not None and struct.unpack("<Q", self._watch[:8])[0] != self._epoch:
             self.close()
             raise DeviceReset(f"{self.name} was reset while this program used it; its data is void, open it again")
@@ -57,7 +67,8 @@ class Board:
         return self._open and not self._cancelled
 
     def cancel(self) -> None:
-        """Lets a program that another thread runs end at its next check, with DeviceClosed. The board stays locked until `close`."""
+        """Lets a program that another thread runs end at its next check, with DeviceClosed. The board stays locked
+        until `close`."""
         self._cancelled = True
 
     def close(self) -> None:
@@ -73,7 +84,9 @@ class Board:
     def __enter__(self) -> Board:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # --- work --------------------------------------------------------------------------------------------------------
@@ -117,14 +130,20 @@ class Board:
         self._check()
         return data
 
-    def _write(self, memories: list[PagedMemory], what: str, size: int, group: int, address: int, data: np.ndarray) -> None:
+    def _write(
+        self, memories: list[PagedMemory], what: str, size: int, group: int, address: int, data: np.ndarray
+    ) -> None:
         data = np.ascontiguousarray(data)
         if data.dtype != np.uint64 or data.ndim != 1:
-            raise ExecutionError(f"{what} takes a flat uint64 array, one element a long word; got {data.dtype} {data.shape}")
+            raise ExecutionError(
+                f"{what} takes a flat uint64 array, one element a long word; got {data.dtype} {data.shape}"
+            )
         self._range(what, size, group, address, data.size)
         memories[group].write(address, data)
 
-    def _read(self, memories: list[PagedMemory], what: str, size: int, group: int, address: int, count: int) -> np.ndarray:
+    def _read(
+        self, memories: list[PagedMemory], what: str, size: int, group: int, address: int, count: int
+    ) -> np.ndarray:
         self._range(what, size, group, address, count)
         return memories[group].read(address, count)
 
@@ -145,7 +164,9 @@ def open_board(device: str, timeout: float = 0.0) -> Board:
     known = names.board_names()
     kind, _, which = device.partition(":") if isinstance(device, str) else ("", "", "")
     if kind != "mncore2" or not which:
-        raise DeviceNotFound(f"no device {device!r}; devices are mncore2:auto, mncore2:<index> and emu2, boards {names.listing(known)}")
+        raise DeviceNotFound(
+            f"no device {device!r}; devices are mncore2:auto, mncore2:<index> and emu2, boards {names.listing(known)}"
+        )
     if which != "auto":
         if which not in known and not (which.isascii() and which.isdigit() and int(which) < len(known)):
             raise DeviceNotFound(f"no device {device!r}; boards are {names.listing(known)}")
