@@ -24,7 +24,9 @@ def run_rows(
     counts = {array.shape[0] for array in inputs.values()}
     missing = [entry.key for entry in signature.inputs if entry.key not in inputs]
     if missing or len(counts) != 1:
-        raise InputMismatch(f"inputs {missing or sorted(inputs)}: give every input with the same number of rows, got {sorted(counts)}")
+        raise InputMismatch(
+            f"inputs {missing or sorted(inputs)}: give every input with the same number of rows, got {sorted(counts)}"
+        )
     rows = counts.pop()
     results: dict[str, list[np.ndarray]] = {entry.key: [] for entry in signature.outputs}
     steps = pe_steps = 0
@@ -38,8 +40,8 @@ def run_rows(
             stats = loaded.run()
             seconds += time.perf_counter() - started
             steps, pe_steps = steps + stats.total_steps, pe_steps + stats.pe_steps
-            for entry in signature.outputs:
-                results[entry.key].append(loaded.read(entry.value))
+            for output in signature.outputs:
+                results[output.key].append(loaded.read(output.value))
             status(f"run {row + 1} of {rows}")
         name = board.name
     record = {

@@ -36,15 +36,17 @@ def read_image(board: Board, address: int, count: int) -> np.ndarray:
 class Loaded:
     """`application` in the DRAM of `board`. `shared`: addresses of segments that others own (registered state, inputs)."""
 
-    def __init__(self, application: Application, board: Board, memory: Allocator, shared: Mapping[str, int] | None = None):
+    def __init__(
+        self, application: Application, board: Board, memory: Allocator, shared: Mapping[str, int] | None = None
+    ):
         self.application, self.board, self.memory = application, board, memory
         self.addresses: dict[str, int] = dict(shared or {})
-        self._own: list[int] = []
+        self.own: list[int] = []  # addresses of the segments that nobody else owns
         try:
             for segment in application.program.segments.values():
                 if segment.name not in self.addresses:
                     self.addresses[segment.name] = memory.take(segment.size, segment.name)
-                    self._own.append(self.addresses[segment.name])
+                    self.own.append(self.addresses[segment.name])
             for name, image in application.data.items():
                 if not shared or name not in shared:
                     write_image(board, self.addresses[name], image)
@@ -64,7 +66,11 @@ class Loaded:
     def read(self, value: str) -> np.ndarray:
         place = self.application.values[value]
         image = place.image
-        return from_bits(image.unpack(read_image(self.board, self.address_of(value), image.group_size)), place.device_dtype, place.dtype)
+        return from_bits(
+            image.unpack(read_image(self.board, self.address_of(value), image.group_size)),
+            place.device_dtype,
+            place.dtype,
+        )
 
     def run(self, moved: Mapping[str, int] | None = None) -> Any:
         """Execute once; `moved` gives other addresses for some segments (inputs that lie elsewhere). RunStats."""
@@ -73,6 +79,6 @@ class Loaded:
 
     def unload(self) -> None:
         """Give the DRAM back."""
-        for address in self._own:
+        for address in self.own:
             self.memory.give(address)
-        self._own.clear()
+        self.own.clear()

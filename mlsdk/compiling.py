@@ -1,0 +1,299 @@
+"""What Context.compile does: check, trace, build, write the codegen_dir, load."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mlsdk import loading
+from mlsdk.cache import CacheOptions
+from mlsdk.compiled import CompiledFunction
+from mlsdk.errors import InputMismatch, OptionError
+from mlsdk.iospec import IOSpec
+from mlsdk.pipeline.ir.signature import Input, Output, Signature
+from mlsdk.proxy import TensorProxy
+from mlsdk.runtime import events
+
+if TYPE_CHECKING:
+    from mlsdk.context import Context
+    from mlsdk.pipeline.trace import Traced
+    from mlsdk.tasks.chain import BuildResult
+    from mlsdk.tasks.options import Resolved
+
+# A trace sets switches of torch that hold for the whole process.
+_TRACING = threading.RLock()
+
+# Device dtype of a float32 value by the option float_dtype.
+_FLOAT = {"float": "single", "mixed": "single", "half": "half", "double": "double"}
+
+_EXPORT_KEYWORDS = ("use_fx2onnx",)
+
+
+@dataclass(frozen=True)
+class Request:
+    """The keyword arguments of a compile. OptionError and InputMismatch for those that cannot be meant."""
+
+    options: Mapping[str, Any] | None
+    cache_options: CacheOptions | None
+    threads: int | None
+    export_kwargs: Mapping[str, Any] | None
+    io_specs: Mapping[str, IOSpec] | None
+    quiet: bool
+    optimizers: tuple[torch.optim.Optimizer, ...] = ()
+
+    def resolved(self) -> tuple[dict[str, Any], Resolved]:
+        """The options as given, with what other arguments add to them; and all of them with their values."""
+        from mlsdk.tasks import options as table
+
+        if self.options is not None and not isinstance(self.options, Mapping):
+            raise OptionError(f"options is {type(self.options).__name__}; give a mapping of names to values")
+        if self.cache_options is not None and not isinstance(self.cache_options, CacheOptions):
+            raise OptionError(f"cache_options is {type(self.cache_options).__name__}; give CacheOptions(directory)")
+        for name in self.export_kwargs or {}:
+            if name not in _EXPORT_KEYWORDS:
+                near = table.nearest(name, _EXPORT_KEYWORDS)
+                raise OptionError(
+                    f"export_kwargs: there is no {name!r}{near}; allowed is {', '.join(_EXPORT_KEYWORDS)}"
+                )
+        for key, spec in (self.io_specs or {}).items():
+            if not isinstance(spec, IOSpec):
+                raise InputMismatch(f"io_spec_constraints: {key} is {type(spec).__name__}; give an IOSpec")
+        given = dict(self.options or {})
+        if self.threads is not None:
+            given.setdefault("num_threads", self.threads)
+        return given, table.resolve(given)
+
+
+def compile_function(
+    context: Context,
+    function: Callable[[Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]],
+    inputs: Mapping[str, torch.Tensor],
+    codegen_dir: str | os.PathLike[str],
+    request: Request,
+) -> CompiledFunction:
+    from mlsdk.pipeline.trace import trace
+
+    if not isinstance(inputs, Mapping):
+        raise InputMismatch(f"inputs is {type(inputs).__name__}; give a mapping of names to tensors")
+    if not callable(function):
+        raise InputMismatch(f"function is {type(function).__name__}; give something that can be called")
+    sample = inputs
+    defaults: dict[str, Callable[[], torch.Tensor]] = {}
+    if any(isinstance(value, TensorProxy) for value in inputs.values()):
+        sample = {key: _sample(value) for key, value in inputs.items()}
+    if request.optimizers:
+        from mlsdk.optimizers import with_backward
+
+        function, sample, defaults = with_backward(context, function, sample, request.optimizers)
+
+    def traced(**keywords: Any) -> Traced:
+        return trace(function, sample, **keywords)
+
+    compiled = _compile(context, traced, codegen_dir, request, _name_of(function))
+    compiled._defaults = defaults
+    return compiled
+
+
+def compile_call(
+    context: Context,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    codegen_dir: str | os.PathLike[str],
+    request: Request,
+) -> CompiledFunction:
+    from mlsdk.pipeline.trace import trace_call
+
+    if not isinstance(args, (tuple, list)) or not isinstance(kwargs, Mapping):
+        raise InputMismatch("compile_automap takes a tuple of positional and a mapping of keyword arguments")
+
+    def traced(**keywords: Any) -> Traced:
+        return trace_call(function, args, kwargs, **keywords)
+
+    return _compile(context, traced, codegen_dir, request, _name_of(function))
+
+
+def _compile(
+    context: Context, traced: Callable[..., Traced], codegen_dir: str | os.PathLike[str], request: Request, name: str
+) -> CompiledFunction:
+    directory = _directory(codegen_dir)
+    given, resolved = request.resolved()
+    with context._using():
+        context._check()
+        context._session.check()
+        for entry in context.registry:
+            entry.check_not_replaced()
+        # A transfer that is still to read its source must not see the marks that a trace leaves on tensors.
+        context._session.loader.barrier()
+        with _TRACING, events.span("compile", f"{name}: trace"), _history_kept(context):
+            registry = context.registry
+            found = traced(state=registry.state(), modules=registry.modules, optimizers=registry.optimizers)
+        artifacts = _artifacts(context, found, _fixed(context, found.signature, request.io_specs or {}, resolved))
+        result = _build(context, artifacts, given, request, name)
+        _write(result, directory, resolved)
+        try:
+            return loading.from_build(context, result, directory, name)
+        finally:
+            result.store.close()
+
+
+@contextmanager
+def _history_kept(context: Context) -> Iterator[None]:
+    """Registered tensors that the function writes in place get no autograd history from the trace."""
+    before = [(entry.tensor, entry.tensor.requires_grad) for entry in context.registry if entry.tensor.grad_fn is None]
+    try:
+        yield
+    finally:
+        for tensor, required in before:
+            if tensor.grad_fn is not None:
+                tensor.detach_().requires_grad_(required)
+
+
+def _artifacts(context: Context, found: Traced, fixed: Mapping[str, Any]) -> dict[str, bytes]:
+    """What the tracer found, with the present values of the state, and places that are decided already."""
+    from mlsdk.pipeline.layout import fixed_to_json
+    from mlsdk.tasks.adapters import traced_artifacts
+
+    values = {}
+    for state in found.signature.state:
+        entry = context._state_entry(state.name)
+        assert entry is not None, f"the tracer found a state {state.name} that nobody registered"
+        values[state.name] = entry.value()
+    artifacts = traced_artifacts(found, values)
+    if fixed:
+        artifacts["placements.json"] = fixed_to_json(fixed)
+    return artifacts
+
+
+def _fixed(
+    context: Context, signature: Signature, constraints: Mapping[str, IOSpec], resolved: Resolved
+) -> dict[str, Any]:
+    """Graph value -> where it lies already: registered tensors that another function placed, and constraints."""
+    from mlsdk.pipeline.layout import Fixed
+
+    specs: dict[str, IOSpec] = {}
+    base = _FLOAT[resolved.values["float_dtype"]]
+    for state in signature.state:
+        entry = context._state_entry(state.name)
+        if not state.input or entry is None or entry.buffer is None:
+            continue
+        # Where precisions differ the value is converted for each call: the planner can only place what it computes in.
+        if state.dtype != "float32" or entry.spec.device_dtype == base:
+            specs[state.input] = entry.spec
+    specs.update(_constraints(signature, constraints))
+    return {
+        value: Fixed(spec.layout, spec.device_dtype, spec.scheme)
+        for value, spec in specs.items()
+        if spec.layout is not None
+    }
+
+
+def _constraints(signature: Signature, constraints: Mapping[str, IOSpec]) -> dict[str, IOSpec]:
+    from mlsdk.tasks.options import nearest
+
+    known: dict[str, Input | Output] = {**signature.output_by_key, **signature.input_by_key}
+    found = {}
+    for key, spec in constraints.items():
+        if key not in known:
+            raise InputMismatch(
+                f"io_spec_constraints: there is no input or output {key!r}{nearest(key, known)}; there are {', '.join(known)}"
+            )
+        io = known[key]
+        if spec.shape != io.shape or spec.dtype != io.dtype:
+            raise InputMismatch(
+                f"io_spec_constraints: {key} is {io.dtype} {list(io.shape)}, and the given IOSpec is for "
+                f"{spec.dtype} {list(spec.shape)}; take the spec of an input or output of the same dtype and shape"
+            )
+        found[io.value] = spec
+    return found
+
+
+def _build(
+    context: Context, artifacts: Mapping[str, bytes], given: Mapping[str, Any], request: Request, name: str
+) -> BuildResult:
+    from mlsdk import store as stores
+    from mlsdk.tasks.chain import build_chain
+    from mlsdk.tasks.phases import COMPILE
+
+    cache = request.cache_options
+    store = stores.open(cache.cache_dir if cache is not None else None)
+    listener = _Listener(request.quiet)
+    try:
+        return build_chain(
+            artifacts,
+            given,
+            # On pfvm the compiled graph is executed, so that functions without emitters run there too.
+            phases=COMPILE if context._session.kind == "board" else ("OptimizeOnnx",),
+            store=store,
+            listener=listener,
+            label=name,
+            force=cache.again if cache is not None else (),
+        )
+    except BaseException:
+        store.close()
+        raise
+    finally:
+        listener.stop()
+
+
+def _write(result: BuildResult, directory: Path, resolved: Resolved) -> None:
+    from mlsdk.tasks import codegen_dir
+
+    with events.span("compile", f"{result.label}: codegen_dir"):
+        codegen_dir.materialise(result, directory)
+        copy = resolved.values["out_onnx"]
+        if copy:
+            try:
+                target = Path(copy)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(result.read("model.onnx"))
+            except OSError as error:
+                raise OptionError(
+                    f"option out_onnx: {copy}: {error.strerror}; give a path that can be written"
+                ) from error
+
+
+class _Listener:
+    """Progress for the terminal, and spans for trace_scope."""
+
+    def __init__(self, quiet: bool) -> None:
+        from mlsdk.tasks import progress
+
+        self._show: Any = progress.quiet if quiet else progress.for_stream()
+
+    def __call__(self, progress: Any) -> None:
+        self._show(progress)
+        if progress.state == "built" and events.listening():
+            end = events.now()
+            begin = end - int(progress.seconds * 1e9)
+            events.add(f"{progress.label}: {progress.phase}", "compile", events.thread_track(), begin, end)
+
+    def stop(self) -> None:
+        stop = getattr(self._show, "stop", None)
+        if stop is not None:
+            stop()
+
+
+def _directory(codegen_dir: Any) -> Path:
+    from mlsdk.storage import path
+
+    if not codegen_dir:
+        raise InputMismatch("codegen_dir is missing; give the folder for the artifacts, storage.path('/tmp/add')")
+    return path(codegen_dir)
+
+
+def _sample(value: Any) -> Any:
+    """A proxy among the sample inputs stands for its shape and dtype."""
+    return torch.empty(value.shape, dtype=value.dtype) if isinstance(value, TensorProxy) else value
+
+
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__name__", "") or type(function).__name__
+    return name if name != "<lambda>" else "function"
