@@ -7,6 +7,7 @@ from mlsdk.pipeline.ops import (  # noqa: F401  (importing a family registers it
     convolution,
     elementwise,
     indexing,
+    loss,
     matmul,
     normalization,
     pooling,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlsdk.errors import GraphError
-from mlsdk.pipeline.ir.graph import DTYPES, FLOATS, INTEGERS, Node, Value
+from mlsdk.pipeline.ir.graph import DTYPES, FLOATS, INTEGERS, Node
 from mlsdk.pipeline.ir.onnx_io import DTYPE_OF_ELEMENT_TYPE
 from mlsdk.pipeline.ops.lazy_torch import torch_map
 from mlsdk.pipeline.ops.table import (
@@ -387,5 +387,14 @@ register(
 )
 
 
-def dtype_of(value: Value) -> np.dtype:
-    return DTYPES[value.dtype]
+register(
+    Operator(
+        "CastLike",
+        lambda node, inputs: [(inputs[1].dtype, inputs[0].shape)],
+        lambda node, inputs: [cast(inputs[0], inputs[1].dtype)],
+        "x in the dtype of another value.",
+        (2, 2),
+        {"saturate": 1},
+        "elementwise",
+    )
+)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from mlsdk.pipeline.ir.graph import Graph, Node, attribute_key
 from mlsdk.pipeline.optimize.rewrite import identity, rebuilt
@@ -15,13 +16,7 @@ def share_equal(graph: Graph) -> Graph:
 
     Equal constants become one. An output of the graph keeps its name: b = Identity(a).
     """
-    same: dict[str, str] = {}
-    seen_constants: dict[Any, str] = {}
-    for name, array in graph.constants.items():
-        content = (str(array.dtype), array.shape, hashlib.sha256(array.tobytes()).digest())
-        first = seen_constants.setdefault(content, name)
-        if first != name and name not in graph.outputs:
-            same[name] = first
+    same = equal_constants(graph)
     seen: dict[Any, Node] = {}
     nodes: list[Node] = []
     outputs = set(graph.outputs)
@@ -45,3 +40,24 @@ def share_equal(graph: Graph) -> Graph:
     if not same and tuple(nodes) == graph.nodes:
         return graph
     return rebuilt(graph, nodes, graph.values, graph.constants)
+
+
+def equal_constants(graph: Graph) -> dict[str, str]:
+    """Name of a constant -> the first one with the same bytes; outputs are not among the keys."""
+    same: dict[str, str] = {}
+    alike: dict[Any, list[str]] = {}
+    for name, array in graph.constants.items():
+        flat = array.reshape(-1)
+        # a few elements tell most large constants apart without reading them whole
+        sample = flat[:: max(1, flat.size // 32)].tobytes()
+        others = alike.setdefault((str(array.dtype), array.shape, sample), [])
+        first = next((other for other in others if _same_bytes(graph.constants[other], array)), None)
+        if first is None:
+            others.append(name)
+        elif name not in graph.outputs:
+            same[name] = first
+    return same
+
+
+def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
