@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from mlsdk.compiled import CompiledFunction
     from mlsdk.containers import register_pytree_dataclass, register_pytree_namedtuple
     from mlsdk.context import Context
-    from mlsdk.iospec import IOSpec
     from mlsdk.mndevice import MNDevice
     from mlsdk.naming import (
         get_tensor_name,
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     )
     from mlsdk.optimizers import MNCoreAdam, MNCoreAdamW, MNCoreLRScheduler, MNCoreOptimizer, MNCoreSGD
     from mlsdk.proxy import TensorLike, TensorProxy
+    from mlsdk.runtime.iospec import IOSpec
     from mlsdk.storage import path
     from mlsdk.tracing import trace_event, trace_scope
 
@@ -32,7 +32,7 @@ _HOME = {
     "CacheOptions": "cache",
     "CompiledFunction": "compiled",
     "Context": "context",
-    "IOSpec": "iospec",
+    "IOSpec": "runtime.iospec",
     "MNCoreAdam": "optimizers",
     "MNCoreAdamW": "optimizers",
     "MNCoreLRScheduler": "optimizers",

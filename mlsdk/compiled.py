@@ -14,7 +14,6 @@ import torch
 
 from mlsdk.device import spec
 from mlsdk.errors import InputMismatch, MLSDKError
-from mlsdk.iospec import IOSpec
 from mlsdk.pipeline.ir import pytree
 from mlsdk.pipeline.ir.graph import type_text
 from mlsdk.pipeline.ir.signature import Input, Signature
@@ -23,8 +22,9 @@ from mlsdk.proxy import TensorProxy
 from mlsdk.registry import DEVICE, Entry, Private
 from mlsdk.runtime import events
 from mlsdk.runtime.buffers import Buffer
+from mlsdk.runtime.iospec import IOSpec
 from mlsdk.runtime.programs import Program
-from mlsdk.runtime.values import DeviceValue, array_of, copy_buffer, copy_value
+from mlsdk.values import DeviceValue, array_of, copy_buffer, copy_value
 
 if TYPE_CHECKING:
     from mlsdk.context import Context

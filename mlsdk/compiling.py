@@ -16,10 +16,10 @@ from mlsdk import loading
 from mlsdk.cache import CacheOptions
 from mlsdk.compiled import CompiledFunction
 from mlsdk.errors import InputMismatch, OptionError
-from mlsdk.iospec import IOSpec
 from mlsdk.pipeline.ir.signature import Input, Output, Signature
 from mlsdk.proxy import TensorProxy
 from mlsdk.runtime import events
+from mlsdk.runtime.iospec import IOSpec
 
 if TYPE_CHECKING:
     from mlsdk.context import Context

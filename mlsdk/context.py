@@ -15,13 +15,13 @@ from mlsdk import compiling, loading
 from mlsdk.cache import CacheOptions
 from mlsdk.compiled import CompiledFunction
 from mlsdk.errors import ContextError
-from mlsdk.iospec import IOSpec
 from mlsdk.mndevice import MNDevice
 from mlsdk.pipeline.ir.signature import RANDOM_STATE
 from mlsdk.proxy import TensorProxy
 from mlsdk.registry import Entry, Private, Registry
 from mlsdk.runtime.counters import Counters
-from mlsdk.runtime.values import DeviceValue
+from mlsdk.runtime.iospec import IOSpec
+from mlsdk.values import DeviceValue
 
 __all__ = ["Context"]
 

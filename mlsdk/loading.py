@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlsdk.compiled import CompiledAutomap, CompiledFunction
-from mlsdk.iospec import IOSpec
 from mlsdk.pipeline.ir.signature import Signature
 from mlsdk.registry import Entry, Private, bind
 from mlsdk.runtime import events
+from mlsdk.runtime.iospec import IOSpec
 from mlsdk.runtime.programs import BoardProgram, HostProgram, Program, spec_of
 from mlsdk.runtime.session import BoardSession
 
@@ -85,6 +85,7 @@ def _on_board(
 def _on_host(context: Context, read: Read, name: str) -> tuple[Program, dict[str, Entry | Private]]:
     from mlsdk.pipeline.ir import archive
     from mlsdk.pipeline.ir.graph import Graph
+    from mlsdk.pipeline.ops.interpreter import run_reference
 
     graph = Graph.from_onnx(read("model.onnx"))
     signature = Signature.from_json(read("signature.json").decode())
@@ -94,7 +95,7 @@ def _on_host(context: Context, read: Read, name: str) -> tuple[Program, dict[str
     shared = {
         state.input: entries[state.name].buffer for state in signature.state if state.input and state.name in entries
     }
-    program = HostProgram(graph, signature, shared)  # type: ignore[arg-type]
+    program = HostProgram(graph, signature, run_reference, shared)  # type: ignore[arg-type]
     if len(entries) < len(signature.state):
         data = read("state.npz")
         values = archive.unpack_arrays(data, "state.npz") if data else {}

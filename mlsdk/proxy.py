@@ -15,7 +15,7 @@ import torch
 
 from mlsdk.errors import InputMismatch, MLSDKError
 from mlsdk.pipeline.trace.dtypes import TORCH_OF_DTYPE
-from mlsdk.runtime.values import DeviceValue
+from mlsdk.values import DeviceValue
 
 __all__ = ["TensorLike", "TensorProxy"]
 

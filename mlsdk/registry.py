@@ -11,11 +11,11 @@ import torch
 
 from mlsdk import naming
 from mlsdk.errors import ContextError, InputMismatch
-from mlsdk.iospec import IOSpec
 from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
 from mlsdk.runtime.buffers import Buffer
+from mlsdk.runtime.iospec import IOSpec
 from mlsdk.runtime.session import Session
-from mlsdk.runtime.values import DeviceValue, array_of
+from mlsdk.values import DeviceValue, array_of
 
 if TYPE_CHECKING:
     from mlsdk.context import Context

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from mlsdk.iospec import IOSpec
 from mlsdk.pipeline.ir.graph import DTYPES
 from mlsdk.runtime import packing
+from mlsdk.runtime.iospec import IOSpec
 from mlsdk.runtime.loaded import read_image, write_image
 
 if TYPE_CHECKING:

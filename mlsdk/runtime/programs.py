@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from mlsdk.iospec import IOSpec
+import numpy as np
+
 from mlsdk.pipeline.ir.application import Application, Placement
 from mlsdk.pipeline.ir.graph import Graph
 from mlsdk.pipeline.ir.signature import Signature
 from mlsdk.runtime.buffers import BoardBuffer, Buffer, HostBuffer
+from mlsdk.runtime.iospec import IOSpec
 from mlsdk.runtime.loaded import Loaded
 from mlsdk.runtime.session import BoardSession
 
@@ -64,20 +66,22 @@ class BoardProgram:
         return int(self._loaded.run(moved).total_steps)
 
 
-class HostProgram:
-    """A graph on the reference functions."""
+#: executes a graph: inputs by value name -> outputs by value name
+Execute = Callable[[Graph, Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
-    def __init__(self, graph: Graph, signature: Signature, shared: Mapping[str, HostBuffer]) -> None:
-        self.graph, self.signature = graph, signature
+
+class HostProgram:
+    """A graph that `execute` runs on the host."""
+
+    def __init__(self, graph: Graph, signature: Signature, execute: Execute, shared: Mapping[str, HostBuffer]) -> None:
+        self.graph, self.signature, self.execute = graph, signature, execute
         self.specs = {
             name: IOSpec(graph.values[name].dtype, graph.values[name].shape) for name in (*graph.inputs, *graph.outputs)
         }
         self.buffers = {name: shared.get(name) or HostBuffer(spec) for name, spec in self.specs.items()}
 
     def run(self, bound: Mapping[str, Buffer]) -> int:
-        from mlsdk.pipeline.ops.interpreter import run_reference
-
-        results = run_reference(self.graph, {name: bound[name].read() for name in self.graph.inputs})
+        results = self.execute(self.graph, {name: bound[name].read() for name in self.graph.inputs})
         for name, array in results.items():
             self.buffers[name].write(array)
         return 0

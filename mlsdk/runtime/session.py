@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mlsdk.errors import ContextError
-from mlsdk.iospec import IOSpec
 from mlsdk.runtime.buffers import BoardBuffer, Buffer, HostBuffer
 from mlsdk.runtime.counters import Counters
+from mlsdk.runtime.iospec import IOSpec
 from mlsdk.runtime.memory import Allocator
 from mlsdk.runtime.staging import Staging
 from mlsdk.runtime.worker import Worker

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from mlsdk.errors import ContextError, InputMismatch
-from mlsdk.iospec import IOSpec
 from mlsdk.pipeline.ir.graph import DTYPES, type_text
 from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
 from mlsdk.runtime import events
 from mlsdk.runtime.buffers import Buffer
+from mlsdk.runtime.iospec import IOSpec
 from mlsdk.runtime.session import Session
 
 # Results up to this size stay on the host once they were read.
