@@ -1,6 +1,7 @@
 """`gpfn3-smi`: list, reset, clear, load, save, configure and test the emulated boards.
 
-Options look like those of Go programs: one or two dashes, `-name value` or `-name=value`, before or after the device. Everything heavy
+Options look like those of Go programs: one or two dashes, `-name value` or `-name=value`, before or after the
+device. Everything heavy
 is imported by the command that needs it; `list` needs nothing.
 """
 
@@ -73,7 +74,11 @@ def parse(command: Command, words: list[str]) -> Arguments | None:
             import difflib
 
             close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean -{close[0]}?" if close else f"; options are {', '.join('-' + n for n in known) or 'none'}"
+            hint = (
+                f"; did you mean -{close[0]}?"
+                if close
+                else f"; options are {', '.join('-' + n for n in known) or 'none'}"
+            )
             raise UsageError(f"{command.name}: unknown option {word}{hint}")
         if not option.kind:
             if equals and value not in ("true", "1", "false", "0"):
@@ -144,7 +149,9 @@ def run_list(options: dict[str, str], rest: list[str]) -> int:
                 "index": index,
                 "name": name,
                 "locked": locked,
-                "holder": {"pid": holder.pid, "command": holder.command, "since": holder.since} if holder and holder.alive else None,
+                "holder": {"pid": holder.pid, "command": holder.command, "since": holder.since}
+                if holder and holder.alive
+                else None,
                 "memory_in_use": files.memory_in_use(),
                 "fill": files.fill()["kind"],
                 "generation": files.epoch(),
@@ -207,7 +214,12 @@ def _progress(done: int, total: int, what: str) -> None:
     width = 32 * done // total
     end = "\n" if done == total else ""
     if sys.stderr.isatty():
-        print(f"\r[{'=' * width}{' ' * (32 - width)}] {100 * done // total:3d} % {what:<6}", end=end, file=sys.stderr, flush=True)
+        print(
+            f"\r[{'=' * width}{' ' * (32 - width)}] {100 * done // total:3d} % {what:<6}",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )
     elif done == total:
         print(f"[{'=' * 32}] 100 %", file=sys.stderr)
 
@@ -228,13 +240,19 @@ def _regions(options: dict[str, str], key: str) -> list[tuple[list[tuple[str, in
         raise UsageError(f"{path}: not JSON: {error}") from None
     entries = config.get(key) if isinstance(config, dict) else None
     if not isinstance(entries, list):
-        raise UsageError(f'{path}: no list "{key}"; write {{"{key}": [{{"region": "dram0", "offset": 0, "length": 64}}]}}')
+        raise UsageError(
+            f'{path}: no list "{key}"; write {{"{key}": [{{"region": "dram0", "offset": 0, "length": 64}}]}}'
+        )
     from mlsdk.device import spec
 
     found = []
     for number, entry in enumerate(entries):
         where = f'{path}: "{key}"[{number}]'
-        if not isinstance(entry, dict) or not all(isinstance(entry.get(n), int) for n in ("offset", "length")) or not isinstance(entry.get("region"), str):
+        if (
+            not isinstance(entry, dict)
+            or not all(isinstance(entry.get(n), int) for n in ("offset", "length"))
+            or not isinstance(entry.get("region"), str)
+        ):
             raise UsageError(f"{where}: region (text), offset and length (LW) are needed")
         memories = []
         for part in entry["region"].split(","):
@@ -243,7 +261,9 @@ def _regions(options: dict[str, str], key: str) -> list[tuple[list[tuple[str, in
                 raise UsageError(f"{where}: region {part.strip()!r} is not dram0..dram3 or pdm0..pdm3")
             size = spec.DRAM_LW if kind == "dram" else spec.PDM_LW
             if entry["offset"] < 0 or entry["length"] < 0 or entry["offset"] + entry["length"] > size:
-                raise UsageError(f"{where}: {entry['offset']} + {entry['length']} LW is outside {part.strip()} ({size} LW)")
+                raise UsageError(
+                    f"{where}: {entry['offset']} + {entry['length']} LW is outside {part.strip()} ({size} LW)"
+                )
             memories.append((kind, int(digits)))
         found.append((memories, entry["offset"], entry["length"]))
     return found
@@ -309,7 +329,7 @@ def run_config(options: dict[str, str], rest: list[str]) -> int:
         print(f"MABs: {spec.MABS} of {spec.MABS} enabled ({spec.L1BS} L1Bs of {spec.MAB_PER_L1B})")
         return DONE
     changed = False
-    for name, (unit, _, low, high) in CLOCKS.items():
+    for name, (_, _, low, high) in CLOCKS.items():
         if name in options:
             record[name] = integer(options[name], name, low, high)
             changed = True
@@ -329,8 +349,15 @@ def run_config(options: dict[str, str], rest: list[str]) -> int:
 
 
 def run_mtest(options: dict[str, str], rest: list[str]) -> int:
-    sizes = {name: integer(options.get(name, default), name, 1, limit) for name, default, limit in (
-        ("l1", "64", 8192), ("l2", "2048", 32768), ("l3", "64", 524288), ("dram", "3968", 1 << 20))}  # fmt: skip
+    sizes = {
+        name: integer(options.get(name, default), name, 1, limit)
+        for name, default, limit in (
+            ("l1", "64", 8192),
+            ("l2", "2048", 32768),
+            ("l3", "64", 524288),
+            ("dram", "3968", 1 << 20),
+        )
+    }
     mode = options.get("dmode", "h")
     if mode not in ("h", "f", "d"):
         raise UsageError(f"-dmode: {mode!r} is not h, f or d")
@@ -350,37 +377,96 @@ def run_mtest(options: dict[str, str], rest: list[str]) -> int:
 COMMANDS = {
     command.name: command
     for command in (
-        Command("list", "list [options...]", "Lists the available devices.", run_list, (Option("json", "", "Prints name, lock holder, since when, and memory in use as JSON"),)),
-        Command("reset", "reset [options...] <device>", "Resets a device.", run_reset, (Option("force", "", "Resets a device that another program has locked"),), ("reset 0",),
-                "A program that uses the device loses its progress: its next call fails. The device's memory is zero afterwards."),
-        Command("clear", "clear [options...] <device>",
-                "Clears all memory on the device. Mask registers are set to all ones regardless of the options.", run_clear,
-                (Option("pattern", "uint", "Fills the memory with the specified uint64 value instead of random bytes"),
-                 Option("seed", "int", "Seed value for random byte generation"),
-                 Option("zero", "", "Fills the memory with zeros instead of random bytes")),
-                ("clear --seed 1234 0", "clear --zero 0", "clear --pattern 0x5555555555555555 0")),
-        Command("load", "load -config cfg.json -file data.bin <device>", "Loads a file into memory of the device.", run_load,
-                (Option("config", "file", 'JSON: {"load": [{"region": "dram0", "offset": LW, "length": LW}]}; a list of regions gets the same data'),
-                 Option("file", "file", "Long words, big-endian"))),
-        Command("save", "save -config cfg.json -file data.bin <device>", "Saves memory of the device to a file.", run_save,
-                (Option("config", "file", 'JSON: {"save": [{"region": "dram0", "offset": LW, "length": LW}]}; a list of regions is saved one after the other'),
-                 Option("file", "file", "Long words, big-endian"))),
-        Command("config", "config <device> clock [options...] | config <device> mab", "Shows or sets clocks; shows the MABs.", run_config,
-                (Option("core", "MHz", "Core clock"), Option("gddr6", "Mbps", "DRAM data rate")), ("config 0 clock --core 750 --gddr6 15000",)),
-        Command("mtest", "mtest [options...] <device>", "Tests memories, network and arithmetic of the device.", run_mtest,
-                (Option("forward", "", "Accepted for compatibility: data is always tested on its way in and out"),
-                 Option("dmode", "mode", "Precision of the arithmetic test: h, f or d (default h)"),
-                 Option("l1", "LW", "Long words of L1BM to test (default 64)"), Option("l2", "LW", "Long words of L2BM to test (default 2048)"),
-                 Option("l3", "LW", "Long words of PDM to test (default 64)"), Option("dram", "LW", "Long words of DRAM to test (default 3968)")),
-                ("mtest --forward --dmode h --l1 64 --l2 2048 --l3 64 --dram 3968 0",), "What lies in the tested areas is put back."),
+        Command(
+            "list",
+            "list [options...]",
+            "Lists the available devices.",
+            run_list,
+            (Option("json", "", "Prints name, lock holder, since when, and memory in use as JSON"),),
+        ),
+        Command(
+            "reset",
+            "reset [options...] <device>",
+            "Resets a device.",
+            run_reset,
+            (Option("force", "", "Resets a device that another program has locked"),),
+            ("reset 0",),
+            "A program that uses the device loses its progress: its next call fails. The device's memory is zero afterwards.",
+        ),
+        Command(
+            "clear",
+            "clear [options...] <device>",
+            "Clears all memory on the device. Mask registers are set to all ones regardless of the options.",
+            run_clear,
+            (
+                Option("pattern", "uint", "Fills the memory with the specified uint64 value instead of random bytes"),
+                Option("seed", "int", "Seed value for random byte generation"),
+                Option("zero", "", "Fills the memory with zeros instead of random bytes"),
+            ),
+            ("clear --seed 1234 0", "clear --zero 0", "clear --pattern 0x5555555555555555 0"),
+        ),
+        Command(
+            "load",
+            "load -config cfg.json -file data.bin <device>",
+            "Loads a file into memory of the device.",
+            run_load,
+            (
+                Option(
+                    "config",
+                    "file",
+                    'JSON: {"load": [{"region": "dram0", "offset": LW, "length": LW}]}; a list of regions gets the same data',
+                ),
+                Option("file", "file", "Long words, big-endian"),
+            ),
+        ),
+        Command(
+            "save",
+            "save -config cfg.json -file data.bin <device>",
+            "Saves memory of the device to a file.",
+            run_save,
+            (
+                Option(
+                    "config",
+                    "file",
+                    'JSON: {"save": [{"region": "dram0", "offset": LW, "length": LW}]}; a list of regions is saved '
+                    "one after the other",
+                ),
+                Option("file", "file", "Long words, big-endian"),
+            ),
+        ),
+        Command(
+            "config",
+            "config <device> clock [options...] | config <device> mab",
+            "Shows or sets clocks; shows the MABs.",
+            run_config,
+            (Option("core", "MHz", "Core clock"), Option("gddr6", "Mbps", "DRAM data rate")),
+            ("config 0 clock --core 750 --gddr6 15000",),
+        ),
+        Command(
+            "mtest",
+            "mtest [options...] <device>",
+            "Tests memories, network and arithmetic of the device.",
+            run_mtest,
+            (
+                Option("forward", "", "Accepted for compatibility: data is always tested on its way in and out"),
+                Option("dmode", "mode", "Precision of the arithmetic test: h, f or d (default h)"),
+                Option("l1", "LW", "Long words of L1BM to test (default 64)"),
+                Option("l2", "LW", "Long words of L2BM to test (default 2048)"),
+                Option("l3", "LW", "Long words of PDM to test (default 64)"),
+                Option("dram", "LW", "Long words of DRAM to test (default 3968)"),
+            ),
+            ("mtest --forward --dmode h --l1 64 --l2 2048 --l3 64 --dram 3968 0",),
+            "What lies in the tested areas is put back.",
+        ),
     )
-}  # fmt: skip
+}
 
 
 def overview() -> str:
     width = max(map(len, COMMANDS))
     return (
-        "gpfn3-smi manages the emulated MN-Core 2 boards (Open MLSDK, unofficial).\n\nUsage: gpfn3-smi <command> [options...]\n\nCommands:\n"
+        "gpfn3-smi manages the emulated MN-Core 2 boards (Open MLSDK, unofficial).\n\n"
+        "Usage: gpfn3-smi <command> [options...]\n\nCommands:\n"
         + "".join(f"  {command.name:<{width}}  {command.summary}\n" for command in COMMANDS.values())
         + "\n`gpfn3-smi <command> --help` shows the options of a command.\n"
     )
@@ -397,7 +483,10 @@ def run(words: list[str]) -> int:
             import difflib
 
             close = difflib.get_close_matches(words[0], COMMANDS, n=1)
-            raise UsageError(f"no command {words[0]!r}" + (f"; did you mean {close[0]}?" if close else f"; commands are {', '.join(COMMANDS)}"))
+            raise UsageError(
+                f"no command {words[0]!r}"
+                + (f"; did you mean {close[0]}?" if close else f"; commands are {', '.join(COMMANDS)}")
+            )
         arguments = parse(command, words[1:])
         if arguments is None:
             print(help_of(command), end="")

@@ -71,7 +71,8 @@ def findings(file: Path) -> tuple[tuple[m.Statement, ...], list[Diagnostic]]:
 
 def _as_dict(d: Diagnostic) -> dict[str, Any]:
     return {
-        "severity": d.severity, "rule": d.rule, "message": d.message, "line": d.line, "column": d.column, "hint": d.hint, "file": d.source,
+        "severity": d.severity, "rule": d.rule, "message": d.message, "line": d.line, "column": d.column,
+        "hint": d.hint, "file": d.source,
     }  # fmt: skip
 
 
@@ -83,7 +84,9 @@ def _errors(diagnostics: list[Diagnostic]) -> int:
 @vsm.command()
 @FILE
 @insert
-@click.option("-o", "output", type=click.Path(path_type=Path), help="Where the mended program goes (default: standard output).")
+@click.option(
+    "-o", "output", type=click.Path(path_type=Path), help="Where the mended program goes (default: standard output)."
+)
 @as_json
 def check(file: Path, insert_nops: bool, output: Path | None, as_json: bool) -> int:
     """Report what is wrong with a program: syntax, parallel issue, ports, hazards, masks, moves.
@@ -103,7 +106,10 @@ def check(file: Path, insert_nops: bool, output: Path | None, as_json: bool) -> 
             _write(output, format_program(mended))
     errors = _errors(diagnostics)
     if as_json:
-        click.echo(json.dumps({"file": str(file), "errors": errors, "diagnostics": [_as_dict(d) for d in diagnostics]}), err=insert_nops and output is None)
+        click.echo(
+            json.dumps({"file": str(file), "errors": errors, "diagnostics": [_as_dict(d) for d in diagnostics]}),
+            err=insert_nops and output is None,
+        )
     else:
         for d in diagnostics:
             click.echo(str(d), err=insert_nops)
@@ -181,7 +187,9 @@ def stats(file: Path, as_json: bool) -> int:
         click.echo(json.dumps(record))
         return exit_codes.DONE
     click.echo(f"{file}: {times.pe_steps} PE steps + {_plural(times.moves, 'MV line')} = score {record['score']}")
-    click.echo(f"time: {times.total_steps} steps ({times.stall_steps} of them stalls), {record['microseconds']:.3f} us at 750 MHz")
+    click.echo(
+        f"time: {times.total_steps} steps ({times.stall_steps} of them stalls), {record['microseconds']:.3f} us at 750 MHz"
+    )
     if times.moves:
         click.echo("MV latency and issue rate are assumed: their true numbers are not public")
     for unit, count in sorted(times.units.items(), key=lambda item: -item[1]):
@@ -194,14 +202,32 @@ def stats(file: Path, as_json: bool) -> int:
 @vsm.command()
 @FILE
 @insert
-@click.option("-d", "dump", type=click.Path(path_type=Path), metavar="FILE", help="Write the dumps to a file instead of standard output.")
-@click.option("--dram-image", "images", multiple=True, metavar="[GROUP:ADDRESS:]FILE", help="Load raw little-endian long words into DRAM first.")
-@click.option("--save-dram", "saves", multiple=True, metavar="GROUP:ADDRESS:COUNT:FILE", help="Write DRAM to a file afterwards.")
+@click.option(
+    "-d",
+    "dump",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the dumps to a file instead of standard output.",
+)
+@click.option(
+    "--dram-image",
+    "images",
+    multiple=True,
+    metavar="[GROUP:ADDRESS:]FILE",
+    help="Load raw little-endian long words into DRAM first.",
+)
+@click.option(
+    "--save-dram", "saves", multiple=True, metavar="GROUP:ADDRESS:COUNT:FILE", help="Write DRAM to a file afterwards."
+)
 @click.option("--steps", "max_steps", type=click.IntRange(min=0), metavar="N", help="Stop after N PE steps.")
-@click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write events per unit as Chrome trace JSON.")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), metavar="FILE", help="Write events per unit as Chrome trace JSON."
+)
 @click.option("--strict", is_flag=True, help="Stop at what the manual does not promise.")
 @click.option("--no-check", is_flag=True, help="Run without the static checks.")
-@click.option("--device", default="emu2", show_default=True, help="mncore2:auto, mncore2:N or emu2 (a private machine).")
+@click.option(
+    "--device", default="emu2", show_default=True, help="mncore2:auto, mncore2:N or emu2 (a private machine)."
+)
 @as_json
 def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...], saves: tuple[str, ...], max_steps: int | None,
         trace: Path | None, strict: bool, no_check: bool, device: str, as_json: bool) -> int:  # fmt: skip
@@ -224,7 +250,9 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
         if d.severity == "error":
             click.echo(str(d), err=True)
     if _errors(problems):
-        click.echo(f"mlsdk: {file}: {_plural(_errors(problems), 'error')}; not run (--no-check runs it anyway)", err=True)
+        click.echo(
+            f"mlsdk: {file}: {_plural(_errors(problems), 'error')}; not run (--no-check runs it anyway)", err=True
+        )
         return exit_codes.FAILED
     writer = None
     if trace is not None:

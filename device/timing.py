@@ -143,7 +143,9 @@ def form_of(move: m.Move) -> MoveForm | None:
         if all(explicit):
             name += " local" if src.group == dst.group else " remote"
         elif any(explicit) or not all(_is_parallel(o) for o in (src, dst)):
-            raise UnknownMove("mvp names a group on both sides (@g, $lc@g.l) or on none ($lc@.l: all groups in parallel)")
+            raise UnknownMove(
+                "mvp names a group on both sides (@g, $lc@g.l) or on none ($lc@.l: all groups in parallel)"
+            )
         else:
             name += " parallel"
     form = FORMS.get(name)

@@ -2,7 +2,8 @@
 
     <state>/boards/<name>/epoch        8 bytes: the number of the current generation; a reset begins a new one
     <state>/boards/<name>/reset.lock   held while a reset or a clear changes the generation
-    <state>/boards/<name>/g<epoch>/    lock, fill.json, and for each memory <memory>.bin (sparse) and <memory>.pages (a byte a page)
+    <state>/boards/<name>/g<epoch>/    lock, fill.json, and for each memory <memory>.bin (sparse) and <memory>.pages
+    (a byte a page)
 
 Data and lock belong to a generation: whoever holds the old one keeps its files until it notices, and disturbs nobody.
 Imports nothing heavy.
@@ -90,7 +91,11 @@ class BoardFiles:
         try:
             record = json.loads((self.generation() / "fill.json").read_text())
             if record.get("kind") in ("zero", "pattern", "random"):
-                return {"kind": record["kind"], "value": int(record.get("value", 0)), "on_chip": bool(record.get("on_chip"))}
+                return {
+                    "kind": record["kind"],
+                    "value": int(record.get("value", 0)),
+                    "on_chip": bool(record.get("on_chip")),
+                }
         except (OSError, ValueError, TypeError, AttributeError):
             pass
         return {"kind": "zero", "value": 0, "on_chip": False}
@@ -124,4 +129,6 @@ class BoardFiles:
         return total
 
     def _trouble(self, path: Path, error: OSError) -> DeviceStateError:
-        return DeviceStateError(f"{self.name}: {path}: {error.strerror}; free space, fix permissions, or set MLSDK_STATE to another directory")
+        return DeviceStateError(
+            f"{self.name}: {path}: {error.strerror}; free space, fix permissions, or set MLSDK_STATE to another directory"
+        )

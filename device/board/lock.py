@@ -1,6 +1,7 @@
 """The exclusive lock of a board: flock on a file and on its directory, held by an open descriptor.
 
-The kernel drops the lock when the holder dies, however it dies; what is written in the file only serves the message that names the
+The kernel drops the lock when the holder dies, however it dies; what is written in the file only serves the message
+that names the
 holder. The directory is locked too, so that deleting the file does not admit a second holder. Nothing is ever unlinked.
 """
 
@@ -90,12 +91,16 @@ def acquire(path: Path, device: str, timeout: float = 0.0) -> Lock:
             if directory >= 0:
                 os.close(directory)
             if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
-                raise DeviceStateError(f"{device}: cannot lock {path}: {error.strerror}; set MLSDK_STATE to a local directory") from None
+                raise DeviceStateError(
+                    f"{device}: cannot lock {path}: {error.strerror}; set MLSDK_STATE to a local directory"
+                ) from None
         tries += 1
         if time.monotonic() >= end and tries >= QUICK_TRIES:
             holder = read_holder(path)
             who = f"held by {holder}" if holder and holder.alive else "held by a process that did not leave its name"
-            raise DeviceBusy(f"{device} is busy: {who}; wait for it, use another board, or `gpfn3-smi reset --force {device}`")
+            raise DeviceBusy(
+                f"{device} is busy: {who}; wait for it, use another board, or `gpfn3-smi reset --force {device}`"
+            )
         time.sleep(POLL_SECONDS)
 
 
@@ -121,7 +126,8 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     except OSError as error:
         raise DeviceStateError(
-            f"cannot open the lock file {path}: {error.strerror}; check its owner and permissions, or set MLSDK_STATE to a directory of yours"
+            f"cannot open the lock file {path}: {error.strerror}; check its owner and permissions, or set "
+            f"MLSDK_STATE to a directory of yours"
         ) from None
 
 
@@ -134,7 +140,8 @@ def _same_file(path: Path, descriptor: int) -> bool:
 
 def _write_holder(descriptor: int) -> None:
     record = {
-        "pid": os.getpid(), "start": _start_time(os.getpid()), "boot": _boot_id(), "command": " ".join(sys.argv)[:200] or sys.executable,
+        "pid": os.getpid(), "start": _start_time(os.getpid()), "boot": _boot_id(),
+        "command": " ".join(sys.argv)[:200] or sys.executable,
         "since": time.time(),
     }  # fmt: skip
     os.ftruncate(descriptor, 0)

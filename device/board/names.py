@@ -38,7 +38,9 @@ def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
     try:
         return Path.home() / ".local" / "state" / "open-mlsdk"
     except RuntimeError:
-        raise DeviceStateError("there is no home directory for the boards' state; set MLSDK_STATE to a directory") from None
+        raise DeviceStateError(
+            "there is no home directory for the boards' state; set MLSDK_STATE to a directory"
+        ) from None
 
 
 def find(name_or_index: str, environ: Mapping[str, str] = os.environ) -> tuple[int, str]:

@@ -28,7 +28,11 @@ def _host_memory(board: Board, rng: np.random.Generator, name: str, kind: str, c
     wrong = 0
     for group in range(spec.GROUPS):
         kept = read(group, size - count, count)
-        for data in (rng.integers(0, 2**64, count, dtype=np.uint64), np.full(count, 2**64 - 1, np.uint64), np.zeros(count, np.uint64)):
+        for data in (
+            rng.integers(0, 2**64, count, dtype=np.uint64),
+            np.full(count, 2**64 - 1, np.uint64),
+            np.zeros(count, np.uint64),
+        ):
             write(group, size - count, data)
             wrong += int((read(group, size - count, count) != data).sum())
         write(group, size - count, kept)
@@ -42,11 +46,22 @@ def _round_trip(board: Board, rng: np.random.Generator, sizes: dict[str, int]) -
     kept = [board.read_dram(g, base, 8192) for g in range(spec.GROUPS)]
     for g in range(spec.GROUPS):
         board.write_dram(g, base, data[g])
-    lines = [f"mvp/n2048i01 $d{base} $lc0@.0", f"mvp/n2048i02 $d{base + 2048} $lc0@.1", "nop; wait i01", "nop; wait i02"]
+    lines = [
+        f"mvp/n2048i01 $d{base} $lc0@.0",
+        f"mvp/n2048i02 $d{base + 2048} $lc0@.1",
+        "nop; wait i01",
+        "nop; wait i02",
+    ]
     lines += [f"l2bmd $lc{256 * i} $lb{32 * i}" for i in range(8)]
     lines += ["nop/3", "l1bmd $lb0 $lm0v", "nop/3", "l1bmd $lm0v $lb512", "nop/3"]
     lines += [f"l2bmd $lb{512 + 32 * i} $lc{2048 + 256 * i}" for i in range(8)]
-    lines += ["nop", f"mvp/n2048i03 $lc2048@.0 $d{base + 4096}", f"mvp/n2048i04 $lc2048@.1 $d{base + 6144}", "nop; wait i03", "nop; wait i04"]
+    lines += [
+        "nop",
+        f"mvp/n2048i03 $lc2048@.0 $d{base + 4096}",
+        f"mvp/n2048i04 $lc2048@.1 $d{base + 6144}",
+        "nop; wait i03",
+        "nop; wait i04",
+    ]
     board.run(parse("\n".join(lines)))
     wrong = sum(int((board.read_dram(g, base + 4096, 4096) != data[g]).sum()) for g in range(spec.GROUPS))
     for g in range(spec.GROUPS):
@@ -103,7 +118,15 @@ def _lanes(words: np.ndarray, bits: int) -> list[int]:
 
 def _masks(board: Board) -> tuple[str, bool, str]:
     """Every PE finds itself by a mask that it computed."""
-    lines = ['imm ui"0" $lr0 $ls0', "nop/2", 'imm ui"7" $lr8', "nop/2", "ixor $peid $lr8 $omr1", 'imm ui"1" $lr0/$imr1', "nop/3"]
+    lines = [
+        'imm ui"0" $lr0 $ls0',
+        "nop/2",
+        'imm ui"7" $lr8',
+        "nop/2",
+        "ixor $peid $lr8 $omr1",
+        'imm ui"1" $lr0/$imr1',
+        "nop/3",
+    ]
     board.run(parse("\n".join(lines)))
     mark = board.machine.read("grf0", 0, 1)[0]
     expected = (np.arange(spec.PES) % spec.PE_PER_L1B == 7).astype(np.uint32)

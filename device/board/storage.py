@@ -1,6 +1,7 @@
 """DRAM and PDM of a board as sparse files that are mapped into memory.
 
-Space for a page is reserved before it is mapped, so that a full disk is an error and not a crash. A page counts as present once its
+Space for a page is reserved before it is mapped, so that a full disk is an error and not a crash. A page counts as
+present once its
 byte in the page table is set, which happens after its contents are complete.
 """
 
@@ -45,7 +46,9 @@ class FileMemory(PagedMemory):
             self._data = np.memmap(self.path, np.uint64, "r+", shape=(self.size,))
             self._table = np.memmap(self._pages_path, np.uint8, "r+", shape=(self._count,))
         except (OSError, ValueError) as error:
-            raise DeviceStateError(f"{self.path}: {error}; free space or set MLSDK_STATE to another directory") from None
+            raise DeviceStateError(
+                f"{self.path}: {error}; free space or set MLSDK_STATE to another directory"
+            ) from None
 
     def _slice(self, number: int) -> np.ndarray:
         assert self._data is not None
@@ -61,7 +64,10 @@ class FileMemory(PagedMemory):
             try:
                 os.posix_fallocate(descriptor, chunk * length, length)
             except OSError as error:
-                raise DeviceStateError(f"{self.path}: cannot reserve {length} bytes: {error.strerror}; free space or set MLSDK_STATE to another directory") from None
+                raise DeviceStateError(
+                    f"{self.path}: cannot reserve {length} bytes: {error.strerror}; free space or set MLSDK_STATE to "
+                    f"another directory"
+                ) from None
             finally:
                 os.close(descriptor)
             self._reserved.add(chunk)

@@ -12,7 +12,7 @@ from ..isa.table import Opcode
 from ..numerics.fast import alu as kernels
 from ..numerics.fast import blockfloat
 from ..numerics.fast import rows as row_kernels
-from .views import STATIC, Rows, View
+from .views import View
 
 if TYPE_CHECKING:
     from .decoder import Decoder, Result
@@ -68,6 +68,7 @@ def decode(d: Decoder, instruction: m.Instruction, opcode: Opcode) -> tuple[Resu
             d.call(row_kernels.rotate_mab, x.mem, x.words(2), v.mem, v.words(2), distance)
             _copy_low(d, x, v, words)
     elif name in ("bfn", "bfe"):
+
         def emit(v: View) -> None:
             _block_float(d, opcode, x, v, words)
     else:
@@ -78,6 +79,7 @@ def decode(d: Decoder, instruction: m.Instruction, opcode: Opcode) -> tuple[Resu
         def emit(v: View) -> None:
             d.call(kernel, op, x.mem, x.words(2), y.mem, y.words(2), v.mem, v.words(2))
             _copy_low(d, x, v, words)
+
     result = Result(opcode, words, reads, emit)
     result.inputs = sources
     return result, first
@@ -105,7 +107,15 @@ def _copy_low(d: Decoder, x: View, v: View, words: int) -> None:
 def _block_float(d: Decoder, opcode: Opcode, x: View, v: View, words: int) -> None:
     precision = opcode.precision
     if precision == "h":
-        d.call(blockfloat.halves, x.mem, x.words(words), v.mem, v.words(words), np.int32(9 - opcode.keep), opcode.operation == "bfe")
+        d.call(
+            blockfloat.halves,
+            x.mem,
+            x.words(words),
+            v.mem,
+            v.words(words),
+            np.int32(9 - opcode.keep),
+            opcode.operation == "bfe",
+        )
         return
     if precision == "d":
         d.call(blockfloat.doubles, x.mem, x.words(2), v.mem, v.words(2))

@@ -100,7 +100,13 @@ class Clock:
     def _known(self, s: m.Bundle) -> tuple[object, tuple[str, ...], tuple[int, ...]]:
         """Units and awaited tags of a bundle; lines that repeat share their instructions."""
         units = tuple(lookup(i.mnemonic).unit for i in s.instructions)
-        tags = tuple(o.addr for i, unit in zip(s.instructions, units) if unit == "wait" for o in i.operands if isinstance(o, m.Operand))
+        tags = tuple(
+            o.addr
+            for i, unit in zip(s.instructions, units)
+            if unit == "wait"
+            for o in i.operands
+            if isinstance(o, m.Operand)
+        )
         if len(self._bundles) > 50_000:
             self._bundles.clear()
         found = self._bundles[id(s.instructions)] = (s.instructions, units, tags)

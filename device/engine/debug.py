@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import spec
-from ..errors import ExecutionError
 from ..isa import model as m
 from ..isa.printer import format_statement
 from ..memory.state import State
@@ -17,8 +16,20 @@ if TYPE_CHECKING:
     from .decoder import Decoder
     from .machine import Machine
 
-NAMES = {m.LM0: "LM0", m.LM1: "LM1", m.GRF0: "GREG0", m.GRF1: "GREG1", m.T: "TREG", m.OMR: "OMR", m.MAT_X: "MATX", m.MAT_Y: "MATY",
-         m.L1BM: "L1BM", m.L2BM: "L2BM", m.DRAM: "DRAM", m.PDM: "PDM"}  # fmt: skip
+NAMES = {
+    m.LM0: "LM0",
+    m.LM1: "LM1",
+    m.GRF0: "GREG0",
+    m.GRF1: "GREG1",
+    m.T: "TREG",
+    m.OMR: "OMR",
+    m.MAT_X: "MATX",
+    m.MAT_Y: "MATY",
+    m.L1BM: "L1BM",
+    m.L2BM: "L2BM",
+    m.DRAM: "DRAM",
+    m.PDM: "PDM",
+}
 #: coordinates that a memory has
 COORDINATES = {m.DRAM: "n", m.PDM: "n", m.L2BM: "nc", m.L1BM: "ncb", m.MAT_X: "ncbmp", m.MAT_Y: "ncbmp"}
 LIMITS = {"n": 4, "c": 2, "b": 8, "m": 16, "p": 4}
@@ -36,6 +47,7 @@ def decode(machine: Machine, decoder: Decoder, s: m.DebugGet | m.DebugSet | m.Pr
         if s.place.memory in (m.MAT_X, m.MAT_Y):
             decoder.call(machine.decoded(s.place.memory, "h").dirty, batchable=False)
     else:
+
         def dump() -> None:
             machine.dumps.extend(dump_lines(machine.state, s))
             if machine.expectations is not None and "expect" in s.note:

@@ -1,7 +1,8 @@
 """From statements to calls: what each step reads, computes, forwards and writes.
 
 A bundle becomes: fetches of operands that need work (through T, BAR, j, `e`, `r`), one calculation for each instruction, then the
-writes. All fetches and calculations of a step come before its writes, so that reads deliver old data; a calculation goes straight into
+writes. All fetches and calculations of a step come before its writes, so that reads deliver old data; a calculation
+goes straight into
 its destination where nothing else of the step can notice.
 
 Forward registers are views: of the destination that received the same value, or of a buffer. A destination that is written
@@ -10,17 +11,15 @@ over while a forward register still shows it is saved first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import spec
-from ..errors import ExecutionError, Unimplemented
 from ..isa import model as m
 from ..isa.checks import fixed_mask_cycles
-from ..isa.footprint import MASK_LETTER, addresses, is_turnaround
+from ..isa.footprint import MASK_LETTER, addresses
 from ..isa.table import Opcode, lookup
 from ..numerics.fast import rows as kernels
 from .loops import Per, fixed_view
@@ -34,6 +33,7 @@ SIZES = {m.LM0: spec.LM_WORDS, m.LM1: spec.LM_WORDS, m.GRF0: spec.GRF_WORDS, m.G
 FORWARD_OF_UNIT = {"alu": m.ALUF, "mau": m.MAUF, "l1bm": m.LBF, "mread": m.MREADF}
 SIGN_MASK = {64: 0x80000000, 32: 0x80000000, 16: 0x80008000}
 NO_MASK = ("none",)
+_ALL = ("cycles", (True, True, True, True), False)
 WORDS = np.arange(4)
 
 
@@ -51,7 +51,9 @@ class Result:
 
     __slots__ = ("emit", "inputs", "opcode", "sources", "view", "words")
 
-    def __init__(self, opcode: Opcode, words: int, sources: list[tuple[np.ndarray, Rows]], emit: Callable[[View], None]) -> None:
+    def __init__(
+        self, opcode: Opcode, words: int, sources: list[tuple[np.ndarray, Rows]], emit: Callable[[View], None]
+    ) -> None:
         self.opcode, self.words, self.sources, self.emit = opcode, words, sources, emit
         self.inputs: list[View] = []
         self.view: View | None = None
@@ -67,7 +69,8 @@ class Decoder:
         self.mask: tuple[int, str, bool] = machine.mask_setting
         self.forward: dict[str, View] = {}
         self.t_low_zero = machine.t_low_zero()
-        self.depth, self.count, self.indices = 0, 0, ()  # type: ignore[var-annotated]
+        self.depth, self.count = 0, 0
+        self.indices: tuple[int, ...] = ()
         self.lanes = 0  # iterations in a batch
         self.private: dict[str, tuple[np.ndarray, np.ndarray, int]] = {}
         self._views: dict[tuple, View] = machine.view_cache
@@ -80,7 +83,13 @@ class Decoder:
 
     # --- calls -------------------------------------------------------------------------------------------------------
     def call(self, kernel: Callable, *args: Any, batchable: bool = True) -> None:
-        self.calls.append(Call(kernel, tuple(a.array if type(a) is Rows and a.kind == STATIC and not self.lanes else a for a in args), batchable))
+        self.calls.append(
+            Call(
+                kernel,
+                tuple(a.array if type(a) is Rows and a.kind == STATIC and not self.lanes else a for a in args),
+                batchable,
+            )
+        )
 
     # --- buffers -----------------------------------------------------------------------------------------------------
     def buffer(self, words: int = 4) -> View:
@@ -158,7 +167,19 @@ class Decoder:
                 base = Per([base + o.strides[self.depth] * i for i in range(self.count)])
         bar = self.state.bar[m.BAR0 if o.space == m.LM0 else m.BAR1]
         t_rows = np.array([1, 5, 9, 13])  # the low word of the MSB LW of T
-        self.call(kernels.lm_addresses, out, base, bar, self.state.pe[m.T], t_rows, o.indirect, -1 if o.j is None else o.j, o.width, spec.LM_WORDS, batchable=False)
+        self.call(
+            kernels.lm_addresses,
+            out,
+            base,
+            bar,
+            self.state.pe[m.T],
+            t_rows,
+            o.indirect,
+            -1 if o.j is None else o.j,
+            o.width,
+            spec.LM_WORDS,
+            batchable=False,
+        )
         return out
 
     def source(self, o: m.Operand, element_bits: int = 64) -> View:
@@ -168,7 +189,9 @@ class Decoder:
             if self.is_dynamic(o):
                 table = self.lm_addresses(o)
                 view = self.buffer(o.width)
-                self.call(kernels.gather, self.state.pe[space], table, o.width, view.mem, view.words(o.width), batchable=False)
+                self.call(
+                    kernels.gather, self.state.pe[space], table, o.width, view.mem, view.words(o.width), batchable=False
+                )
                 return view
             return self.pe_view(o)
         if space == m.T:
@@ -230,7 +253,15 @@ class Decoder:
             self._bundle(bundle)
             return
         f = self.forward
-        key = (id(bundle.instructions), id(f[m.ALUF]), id(f[m.MAUF]), id(f[m.LBF]), id(f[m.MREADF]), self.mask, self.t_low_zero)
+        key = (
+            id(bundle.instructions),
+            id(f[m.ALUF]),
+            id(f[m.MAUF]),
+            id(f[m.LBF]),
+            id(f[m.MREADF]),
+            self.mask,
+            self.t_low_zero,
+        )
         known = self.machine.bundle_cache
         found = known.get(key)
         if found is None:
@@ -274,7 +305,7 @@ class Decoder:
             elif opcode.unit == "l1bm":
                 fetched.append(network.decode_from_pe(self, instruction, opcode, forwarding))
         direct = self._direct_targets(results, fetched)
-        for index, (instruction, result, first) in enumerate(results):
+        for index, (_, result, _) in enumerate(results):
             if index in direct:
                 continue
             view = self.buffer(result.words)
@@ -293,16 +324,20 @@ class Decoder:
             for position, operand in enumerate(instruction.operands[first:]):
                 if isinstance(operand, m.Operand) and self.is_dynamic(operand):
                     addresses_of[index, position] = self.lm_addresses(operand)
-        for index, (instruction, result, first) in enumerate(results):
+        for index, (instruction, result, _) in enumerate(results):
             if instruction.flush is not None and index not in direct:
                 self._flush(result, instruction.flush)
         new_forward: dict[str, View] = {}
         for index in sorted(direct, key=lambda i: direct[i][0]):
             instruction, result, first = results[index]
             _, target, _ = direct[index]
-            self._save_forwards(target.mem, target.words(result.words), {FORWARD_OF_UNIT[r.opcode.unit] for _, r, _ in results} if forwarding else set())
+            self._save_forwards(
+                target.mem,
+                target.words(result.words),
+                {FORWARD_OF_UNIT[r.opcode.unit] for _, r, _ in results} if forwarding else set(),
+            )
             result.emit(target)
-            result.view = View(target.mem, target.rows, target.kind, target.low_zero)
+            result.view = target
         if forwarding:
             for _, result, _ in results:
                 assert result.view is not None
@@ -406,7 +441,18 @@ class Decoder:
                 self.call(kernels.copy, view.mem, _pick(view.words(words), chosen), target.mem, _pick(rows, chosen))
         else:
             nr, high, low = _guards(mask, words, 4)
-            self.call(kernels.copy_masked, view.mem, view.words(words), target.mem, rows, self.state.masks, nr, high, low, batchable=False)
+            self.call(
+                kernels.copy_masked,
+                view.mem,
+                view.words(words),
+                target.mem,
+                rows,
+                self.state.masks,
+                nr,
+                high,
+                low,
+                batchable=False,
+            )
 
     def _write_t(self, view: View, mask: tuple) -> None:
         target = self._t(False)
@@ -431,21 +477,31 @@ class Decoder:
         high = low = np.full(nr.size, kernels.ALWAYS, np.int64)
         if mask is not NO_MASK:
             nr, high, low = _guards(mask, o.width, 4)
-        self.call(kernels.scatter, view.mem, rows, mem, table, o.width, self.state.masks, nr, high, low, mask is not NO_MASK, batchable=False)
+        self.call(
+            kernels.scatter,
+            view.mem,
+            rows,
+            mem,
+            table,
+            o.width,
+            self.state.masks,
+            nr,
+            high,
+            low,
+            mask is not NO_MASK,
+            batchable=False,
+        )
 
     def _write_bar(self, space: str, view: View, mask: tuple) -> None:
         bar, masks = self.state.bar[space], self.state.masks
         rows = view.words(1).array
-        nr, _, low = _guards(mask, 1, 4) if mask is not NO_MASK else (None, None, None)
+        nr, _, low = _guards(mask if mask is not NO_MASK else _ALL, 1, 4)
 
         def write() -> None:
             for c in range(4):
                 value = (view.mem[rows[c]] & 0xFFF).astype(np.int32)
-                if nr is None:
-                    bar[:] = value
-                else:
-                    allowed = (masks[nr[c]] >> np.uint8(3 - low[c])) & 1
-                    bar[:] = np.where(allowed == 1, value, bar)
+                allowed = (masks[nr[c]] >> np.uint8(3 - low[c])) & 1
+                bar[:] = np.where(allowed == 1, value, bar)
 
         self.call(write, batchable=False)
 
@@ -471,7 +527,17 @@ class Decoder:
         rows = 4 * o.addr + np.arange(4)
         masked = mask is not NO_MASK
         guard = np.zeros(4, np.int64) if not masked else np.array(_entry_rows(mask))
-        self.call(kernels.copy_nibbles, flags[0], np.arange(4), self.state.masks, rows, self.state.masks, guard, masked, batchable=False)
+        self.call(
+            kernels.copy_nibbles,
+            flags[0],
+            np.arange(4),
+            self.state.masks,
+            rows,
+            self.state.masks,
+            guard,
+            masked,
+            batchable=False,
+        )
 
 
 # --- helpers -----------------------------------------------------------------------------------------------------------
@@ -494,7 +560,7 @@ def _t_view(mem: np.ndarray, low_zero: bool) -> View:
 def _rows(addrs: np.ndarray, width: int, size: int) -> np.ndarray:
     """Rows [..., cycle * 4 + word] of accesses of a width; missing words are the row of zeros behind the memory."""
     words = (addrs[..., None] // width * width + WORDS) % size
-    rows = np.where(WORDS < width, words, size)
+    rows = np.where(width > WORDS, words, size)
     return rows.reshape(*addrs.shape[:-1], -1)
 
 
@@ -543,7 +609,8 @@ def _pick(rows: Rows, chosen: np.ndarray) -> Rows:
 def _guards(mask: tuple, words: int, cycles: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each (cycle, word): nibble row, guarding bit of the upper half, of the lower half.
 
-    Long masks: the four bits guard the 16-bit quarters of the MSB LW, the LSB LW is not guarded. 2-long masks: bit k guards word k.
+    Long masks: the four bits guard the 16-bit quarters of the MSB LW, the LSB LW is not guarded. 2-long masks: bit k
+    guards word k.
     """
     rows = _entry_rows(mask)
     long2 = mask[2]

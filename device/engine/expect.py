@@ -2,7 +2,8 @@
 
     d getf $lm0n0c0b0m0p0 2 # expect=[1.0, 2.0, 3.0, 4.0] / Float @[0] atol=1e-5 rtol=1e-5
 
-`expect` lists elements of the named type, `@[i]` the element that the list starts at. An element passes when it is equal, or the absolute difference is at
+`expect` lists elements of the named type, `@[i]` the element that the list starts at. An element passes when it is
+equal, or the absolute difference is at
 most atol, or the relative one at most rtol. Zeros of either sign are equal, and infinities of one sign.
 """
 
@@ -21,7 +22,14 @@ from .debug import _value, instances, read_place
 _EXPECT = re.compile(r"expect\s*=\s*\[([^\]]*)\]\s*/\s*(\w+)\s*(?:@\s*\[([^\]]*)\])?(.*)")
 _TOLERANCE = re.compile(r"(atol|rtol)\s*=\s*([0-9.eE+-]+)")
 #: type -> (bits, how the bits are read)
-TYPES = {"Double": (64, "d"), "Float": (32, "f"), "Half": (16, "h"), "UInt": (32, "u"), "Int": (32, "i"), "ULong": (64, "u")}
+TYPES = {
+    "Double": (64, "d"),
+    "Float": (32, "f"),
+    "Half": (16, "h"),
+    "UInt": (32, "u"),
+    "Int": (32, "i"),
+    "ULong": (64, "u"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,9 @@ def check(state: State, s: m.DebugGet) -> tuple[int, list[Failure]]:
     failures = []
     for i, text in enumerate(wanted):
         if first + i >= len(parts):
-            failures.append(Failure(s.line, f"expect: element {first + i} is not among the {len(parts)} that were read"))
+            failures.append(
+                Failure(s.line, f"expect: element {first + i} is not among the {len(parts)} that were read")
+            )
             break
         got = _read(parts[first + i], bits, reading)
         if not _agrees(got, _number(text), tolerance.get("atol", 0.0), tolerance.get("rtol", 0.0)):

@@ -1,13 +1,14 @@
 """Loops without unrolling.
 
-A loop is decoded once, with a table of row numbers for each operand that advances. If no iteration depends on another, several iterations
+A loop is decoded once, with a table of row numbers for each operand that advances. If no iteration depends on
+another, several iterations
 run in one kernel call (a batch): registers that every iteration writes before it reads them become private buffers of the
 iteration. Otherwise the calls are made iteration by iteration with the rows of the table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from .. import spec
 from ..isa import model as m
 from ..isa.checks import fixed_mask_cycles
-from ..isa.footprint import PE_ADDRESSED, SIZES, Use, use_of
+from ..isa.footprint import PE_ADDRESSED, SIZES, use_of
 from ..numerics.fast import rows as kernels
 from .views import ITER, LANE, STATIC, Rows, View
 
@@ -162,7 +163,8 @@ class Body:
 
     def _private_in(self, space: str) -> set[int] | None:
         owner = np.full(SIZES[space], -1)
-        writes, reads = [], []
+        writes: list[np.ndarray] = []
+        reads: list[np.ndarray] = []
         fixed_first: dict[int, str] = {}  # row that does not move -> its first access
         fixed_written: set[int] = set()
         for use in self.uses:
@@ -197,7 +199,11 @@ class Body:
         if any(fixed_first[row] == "read" for row in fixed_written):
             return None  # an accumulator
         for table in reads:  # a moving read must not meet a private row
-            if table.shape[0] > 1 and (table[0] != table[-1]).any() and not fixed_written.isdisjoint(table.reshape(-1).tolist()):
+            if (
+                table.shape[0] > 1
+                and (table[0] != table[-1]).any()
+                and not fixed_written.isdisjoint(table.reshape(-1).tolist())
+            ):
                 return None
         return fixed_written
 
@@ -267,7 +273,9 @@ def _leave(decoder: Decoder, count: int, lanes: int) -> None:
             decoder.forward[name] = View(view.mem, view.rows[(count - 1) % lanes], STATIC, view.low_zero)
 
 
-def _private_views(decoder: Decoder, private: dict[str, set[int]], lanes: int) -> dict[str, tuple[np.ndarray, np.ndarray, int]]:
+def _private_views(
+    decoder: Decoder, private: dict[str, set[int]], lanes: int
+) -> dict[str, tuple[np.ndarray, np.ndarray, int]]:
     """For each memory with private rows: buffer, position of each row (-1: not private), rows in a lane."""
     out = {}
     for space, rows in private.items():

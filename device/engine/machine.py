@@ -4,7 +4,8 @@
     stats = machine.run(parse(text))
     machine.read("lm0", 0, 2)          # words 0 and 1 of every PE
 
-Statements are decoded in stretches, executed, and forgotten, so that a program of any length takes bounded memory; a short program
+Statements are decoded in stretches, executed, and forgotten, so that a program of any length takes bounded memory; a
+short program
 that runs again is kept decoded.
 """
 
@@ -20,7 +21,7 @@ import numpy as np
 from .. import spec
 from ..errors import ExecutionError
 from ..isa import model as m
-from ..isa.table import UnknownMnemonic, lookup
+from ..isa.table import UnknownMnemonic
 from ..memory.dram import PagedMemory
 from ..memory.state import State
 from . import moves
@@ -68,7 +69,9 @@ class Kept:
 class Machine:
     """One emulated chip. Not thread-safe: a board runs one program at a time."""
 
-    def __init__(self, dram: list[PagedMemory] | None = None, pdm: list[PagedMemory] | None = None, strict: bool = False) -> None:
+    def __init__(
+        self, dram: list[PagedMemory] | None = None, pdm: list[PagedMemory] | None = None, strict: bool = False
+    ) -> None:
         self.state = State(dram, pdm)
         self.strict = strict
         self.mask_setting: tuple[int, str, bool] = (0, "", False)
@@ -126,7 +129,12 @@ class Machine:
             times = clock.finish()
             if kept is not None:
                 kept.times = times
-        stats.pe_steps, stats.cycles, stats.moves, stats.units = times.pe_steps, times.cycles, times.moves, dict(times.units)
+        stats.pe_steps, stats.cycles, stats.moves, stats.units = (
+            times.pe_steps,
+            times.cycles,
+            times.moves,
+            dict(times.units),
+        )
         stats.stall_steps, stats.total_steps = times.stall_steps, times.total_steps
         return stats
 
@@ -136,7 +144,12 @@ class Machine:
             return None
         assumed = (self.mask_setting, self.t_low_zero(), self._bars_used())
         found = self._programs.get(id(statements))
-        if found is not None and found.statements is statements and found.symbols == symbols and found.assumed == assumed:
+        if (
+            found is not None
+            and found.statements is statements
+            and found.symbols == symbols
+            and found.assumed == assumed
+        ):
             self._programs.move_to_end(id(statements))
             return found
         kept = Kept(statements, symbols, assumed, list(self._decode(statements, symbols, None)))
@@ -145,7 +158,9 @@ class Machine:
             self._programs.popitem(last=False)
         return kept
 
-    def _decode(self, statements: Sequence[m.Statement], symbols: dict[str, int], on_marker: Callable[[str], None] | None) -> Iterator[Callable[[], None]]:
+    def _decode(
+        self, statements: Sequence[m.Statement], symbols: dict[str, int], on_marker: Callable[[str], None] | None
+    ) -> Iterator[Callable[[], None]]:
         """The program, stretch by stretch, ready to be called."""
         dynamic_bar = self._bars_used() or _writes_bar(statements)
         decoder = Decoder(self, dynamic_bar)
@@ -167,7 +182,9 @@ class Machine:
 
         yield keep_mask
 
-    def _statement(self, decoder: Decoder, s: m.Statement, symbols: dict[str, int], on_marker: Callable[[str], None] | None) -> None:
+    def _statement(
+        self, decoder: Decoder, s: m.Statement, symbols: dict[str, int], on_marker: Callable[[str], None] | None
+    ) -> None:
         try:
             if isinstance(s, m.Bundle):
                 decoder.bundle(s)
@@ -188,7 +205,9 @@ class Machine:
         except UnknownMnemonic as error:
             raise ExecutionError(f"line {getattr(s, 'line', 0)}: {error}") from None
 
-    def _loop(self, decoder: Decoder, loop: m.Loop, symbols: dict[str, int], on_marker: Callable[[str], None] | None) -> None:
+    def _loop(
+        self, decoder: Decoder, loop: m.Loop, symbols: dict[str, int], on_marker: Callable[[str], None] | None
+    ) -> None:
         outer = decoder.indices
         body = Body(loop, outer)
         if body.simple and loop.count > 1 and not decoder.count:
@@ -213,8 +232,7 @@ class Machine:
 
         saved = {}
         for name, view in decoder.forward.items():
-            home = self.state.forward[name]
-            if view.mem is not home:
+            if view.mem is not self.state.forward[name]:
                 saved[name] = view
         for name, view in saved.items():
             home = View(self.state.forward[name], np.arange(16))

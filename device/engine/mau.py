@@ -9,7 +9,7 @@ import numpy as np
 from .. import spec
 from ..isa import model as m
 from ..isa.table import Opcode
-from ..numerics.fast import mau_double, mau_half, mau_single, matrix
+from ..numerics.fast import matrix, mau_double, mau_half, mau_single
 from ..numerics.fast import rows as row_kernels
 from .views import Rows, View
 
@@ -31,14 +31,16 @@ def decode(d: Decoder, instruction: m.Instruction, opcode: Opcode) -> tuple[Resu
     sources = operands[:first]
     words = (2 if short else 4) if precision == "h" else (1 if short else 2)
     if opcode.matrix:
-        x = _input(d, sources[1], precision, long_single=False)
-        z = _input(d, sources[2], precision, precision == "h") if name == "mfma" else None
-        reads = [(v.mem, v.words(2 if i == 0 or precision != "h" else 4)) for i, v in enumerate([x, z]) if v is not None]
+        x = _input(d, sources[1], precision)
+        z = _input(d, sources[2], precision) if name == "mfma" else None
+        reads = [
+            (v.mem, v.words(2 if i == 0 or precision != "h" else 4)) for i, v in enumerate([x, z]) if v is not None
+        ]
         emit = lambda v: _emit_matrix(d, opcode, sources, x, z, v, words)  # noqa: E731
         return Result(opcode, words, reads, emit), first
-    x = _input(d, sources[0], precision, long_single=False)
-    y = _input(d, sources[1], precision, long_single=False) if name in ("vfma", "vmul") else None
-    z = _input(d, sources[-1], precision, precision == "h") if name in ("vfma", "vadd") else None
+    x = _input(d, sources[0], precision)
+    y = _input(d, sources[1], precision) if name in ("vfma", "vmul") else None
+    z = _input(d, sources[-1], precision) if name in ("vfma", "vadd") else None
     reads = [(v.mem, v.words(2)) for v in (x, y) if v is not None]
     if z is not None:
         reads.append((z.mem, z.words(4 if precision == "h" else 2)))
@@ -49,8 +51,9 @@ def decode(d: Decoder, instruction: m.Instruction, opcode: Opcode) -> tuple[Resu
     return Result(opcode, words, reads, emit), first
 
 
-def _input(d: Decoder, o: m.Operand, precision: str, long_single: bool) -> View:
+def _input(d: Decoder, o: m.Operand | m.Immediate, precision: str) -> View:
     """The view of a MAU source after its suffix: e widens, r narrows (half factors only)."""
+    assert isinstance(o, m.Operand)
     view = d.source(o)
     if o.extend:
         if precision == "d":
@@ -78,7 +81,9 @@ def _flip(o: m.Operand) -> np.uint64:
     return ONE if o.negate else ZERO
 
 
-def _emit_vector(d: Decoder, opcode: Opcode, sources: tuple, x: View, y: View | None, z: View | None, v: View, words: int) -> None:
+def _emit_vector(
+    d: Decoder, opcode: Opcode, sources: tuple, x: View, y: View | None, z: View | None, v: View, words: int
+) -> None:
     precision, short = opcode.precision, opcode.result_reduced
     out = v.words(words)
     with_product, with_sum = y is not None, z is not None
@@ -86,24 +91,63 @@ def _emit_vector(d: Decoder, opcode: Opcode, sources: tuple, x: View, y: View | 
     oy, oz = sources[1] if with_product else sources[0], sources[-1]
     if precision == "d":
         d.call(
-            mau_double.calculate, x.mem, x.words(2), y.mem, y.words(2), z.mem, z.words(2), v.mem, out, _flip(sources[0]), _flip(oy),
-            _flip(oz), with_product, with_sum, PES_OF[opcode.half], short,
-        )  # fmt: skip
+            mau_double.calculate,
+            x.mem,
+            x.words(2),
+            y.mem,
+            y.words(2),
+            z.mem,
+            z.words(2),
+            v.mem,
+            out,
+            _flip(sources[0]),
+            _flip(oy),
+            _flip(oz),
+            with_product,
+            with_sum,
+            PES_OF[opcode.half],
+            short,
+        )
         return
     sx, sy = _sign(sources[0], precision), _sign(oy, precision)
     if precision == "h":
         sz = SIGN["f"] if oz.negate else NONE
         d.call(
-            mau_half.calculate, x.mem, x.words(2), y.mem, y.words(2), z.mem, z.words(4), v.mem, out, sx, sy, sz, with_product, with_sum,
+            mau_half.calculate,
+            x.mem,
+            x.words(2),
+            y.mem,
+            y.words(2),
+            z.mem,
+            z.words(4),
+            v.mem,
+            out,
+            sx,
+            sy,
+            sz,
+            with_product,
+            with_sum,
             short,
-        )  # fmt: skip
+        )
         return
     sz = _sign(oz, precision)
     if short:
         d.call(
-            mau_single.short_result, x.mem, x.words(2), y.mem, y.words(2), z.mem, z.words(2), v.mem, out, sx, sy, sz, with_product,
+            mau_single.short_result,
+            x.mem,
+            x.words(2),
+            y.mem,
+            y.words(2),
+            z.mem,
+            z.words(2),
+            v.mem,
+            out,
+            sx,
+            sy,
+            sz,
+            with_product,
             with_sum,
-        )  # fmt: skip
+        )
     elif with_product and with_sum:
         d.call(mau_single.fma, x.mem, x.words(2), y.mem, y.words(2), z.mem, z.words(2), v.mem, out, sx, sy, sz)
     elif with_product:
@@ -124,16 +168,43 @@ def _emit_matrix(d: Decoder, opcode: Opcode, sources: tuple, x: View, z: View | 
     raw = d.state.matrix[side]
     if precision == "d":
         d.call(
-            matrix.double, raw, x.mem, x.words(2), z.mem, z.words(2), v.mem, out, _flip(sources[1]), _flip(oz), with_sum,
-            PES_OF[opcode.half], short,
-        )  # fmt: skip
+            matrix.double,
+            raw,
+            x.mem,
+            x.words(2),
+            z.mem,
+            z.words(2),
+            v.mem,
+            out,
+            _flip(sources[1]),
+            _flip(oz),
+            with_sum,
+            PES_OF[opcode.half],
+            short,
+        )
         return
     decoded = d.machine.decoded(side, precision)
     sz = SIGN["f"] if oz.negate else NONE
     if precision == "h":
-        d.call(_half, decoded, x.mem, x.words(2), z.mem, z.words(4 if with_sum else 2), v.mem, out, sx, sz, with_sum, short)
+        d.call(
+            _half, decoded, x.mem, x.words(2), z.mem, z.words(4 if with_sum else 2), v.mem, out, sx, sz, with_sum, short
+        )
     else:
-        d.call(_single, decoded, precision == "f", x.mem, x.words(2), z.mem, z.words(2), v.mem, out, sx, sz, with_sum, short)
+        d.call(
+            _single,
+            decoded,
+            precision == "f",
+            x.mem,
+            x.words(2),
+            z.mem,
+            z.words(2),
+            v.mem,
+            out,
+            sx,
+            sz,
+            with_sum,
+            short,
+        )
 
 
 def _half(decoded, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short) -> None:
@@ -167,7 +238,12 @@ class Decoded:
         return self._arrays[name]
 
     def half(self) -> tuple:
-        packed, extended, scales = self._array("h", (spec.L1BS * matrix.PACKED_STEP, np.uint32), (spec.L1BS * matrix.PACKED_STEP, np.uint32), (spec.MABS * 16, np.float32))
+        packed, extended, scales = self._array(
+            "h",
+            (spec.L1BS * matrix.PACKED_STEP, np.uint32),
+            (spec.L1BS * matrix.PACKED_STEP, np.uint32),
+            (spec.MABS * 16, np.float32),
+        )
         if "h" not in self.forms:
             self._special = matrix.decode_half(self.raw, packed, extended, scales)
             self.forms.add("h")
@@ -175,7 +251,11 @@ class Decoded:
 
     def single(self, omits: bool) -> tuple:
         form = "f" if omits else "g"
-        arrays = self._array(form, *[(spec.MABS * 64, np.float64)] * 3) if omits else self._array(form, (spec.MABS * 64, np.float64), (1, np.float64), (1, np.float64))
+        arrays = (
+            self._array(form, *[(spec.MABS * 64, np.float64)] * 3)
+            if omits
+            else self._array(form, (spec.MABS * 64, np.float64), (1, np.float64), (1, np.float64))
+        )
         if form not in self.forms:
             matrix.decode_single(self.raw, *arrays, omits)
             self.forms.add(form)
@@ -194,7 +274,7 @@ def decode_write(d: Decoder, instruction: m.Instruction, opcode: Opcode) -> Fetc
     """Cycle c writes row addr + c; `$ll` (half only) rows addr + 2c (MSB LW) and addr + 2c + 1 (LSB LW)."""
     source, target = instruction.operands
     assert isinstance(source, m.Operand) and isinstance(target, m.Operand)
-    view = _input(d, source, opcode.precision, long_single=False)
+    view = _input(d, source, opcode.precision)
     count = spec.MATRIX_SIZE[opcode.precision]
     if target.width == m.LW2:
         rows = [(target.addr + 2 * c + half) % count for c in range(4) for half in (0, 1)]

@@ -75,7 +75,9 @@ def _mvp(state, form, move, opcode, a, d) -> None:
     src, dst = move.src, move.dst
     if form.name.endswith("parallel"):
         for g in GROUPS:
-            _write(state, dst, move.nd, g, dst.block or 0, d, _read(state, src, move.nd, g, src.block or 0, a, move.size))
+            _write(
+                state, dst, move.nd, g, dst.block or 0, d, _read(state, src, move.nd, g, src.block or 0, a, move.size)
+            )
     else:
         data = _read(state, src, move.nd, src.group, src.block or 0, a, move.size)
         _write(state, dst, move.nd, dst.group, dst.block or 0, d, data)
@@ -156,4 +158,13 @@ def _mvd(state, form, move, opcode, a, d) -> None:
     _write(state, dst, 0, dst.group or 0, 0, d, data)
 
 
-OPERATIONS = {"mvp": _mvp, "mvb": _mvb, "mvb2": _mvb2, "mvb4": _mvb4, "mvr": _mvr, "mvr2": _mvr2, "mvr4": _mvr4, "mvd": _mvd}
+OPERATIONS = {
+    "mvp": _mvp,
+    "mvb": _mvb,
+    "mvb2": _mvb2,
+    "mvb4": _mvb4,
+    "mvr": _mvr,
+    "mvr2": _mvr2,
+    "mvr4": _mvr4,
+    "mvd": _mvd,
+}

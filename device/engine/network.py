@@ -48,6 +48,7 @@ def decode_to_pe(d: Decoder, instruction: m.Instruction, opcode: Opcode) -> tupl
     double = source.width == m.LW2 and opcode.operation != "l1bmd"
     table = read_table(opcode.operation, double, opcode.shift)
     words = 4 if double else 2
+    rows: Any
     if source.space == m.L1BM_TURN:
         # What the latest PE -> L1BM instruction of this kind left; l1bmd+n leaves it in unshifted order, so that reading it
         # with the same n gives what a plain l1bmd would read back from L1BM.
@@ -81,10 +82,18 @@ def decode_from_pe(d: Decoder, instruction: m.Instruction, opcode: Opcode, forwa
         arguments = (view.mem, rows, opcode.reduction, name == "l1bmr4", short)
         addresses = None if target.space == m.L1BM_TURN else d.lw_table(target, base, spec.L1BM_LW)
 
-        def emit() -> None:
-            d.call(_reduce, *arguments, base if forwarding else None, state.turnaround, addresses, state.l1bm, batchable=False)
+        def emit_reduction() -> None:
+            d.call(
+                _reduce,
+                *arguments,
+                base if forwarding else None,
+                state.turnaround,
+                addresses,
+                state.l1bm,
+                batchable=False,
+            )
 
-        return Fetched(emit)
+        return Fetched(emit_reduction)
     pes, table = _scatter_table(name, double, opcode.mab)
     rows = view.words(2 * accesses)
     plain = table
@@ -95,7 +104,15 @@ def decode_from_pe(d: Decoder, instruction: m.Instruction, opcode: Opcode, forwa
         if forwarding:
             d.call(kernels.from_pes, view.mem, rows, plain, pes, state.turnaround, batchable=False)
         if target.space == m.L1BM:
-            d.call(kernels.from_pes, view.mem, rows, d.lw_table(target, table, spec.L1BM_LW), pes, state.l1bm, batchable=False)
+            d.call(
+                kernels.from_pes,
+                view.mem,
+                rows,
+                d.lw_table(target, table, spec.L1BM_LW),
+                pes,
+                state.l1bm,
+                batchable=False,
+            )
 
     return Fetched(emit)
 
@@ -122,7 +139,17 @@ def _target_table(name: str, double: bool) -> np.ndarray:
     return np.ascontiguousarray(whole[:, [16 * quarter + p for quarter in range(4) for p in range(4)]])
 
 
-def _reduce(mem: np.ndarray, rows: np.ndarray, reduction: str, quarters: bool, short: bool, turn: Any, turnaround: np.ndarray, addresses: Any, l1bm: np.ndarray) -> None:
+def _reduce(
+    mem: np.ndarray,
+    rows: np.ndarray,
+    reduction: str,
+    quarters: bool,
+    short: bool,
+    turn: Any,
+    turnaround: np.ndarray,
+    addresses: Any,
+    l1bm: np.ndarray,
+) -> None:
     lws = np.empty((rows.size // 2, spec.PES), np.uint64)
     kernels.long_words(mem, rows, lws)
     # [access, L1B, (quarter,) PE, source MAB]
@@ -136,7 +163,12 @@ def _reduce(mem: np.ndarray, rows: np.ndarray, reduction: str, quarters: bool, s
     if short:
         # the 4 words of a PE become the 4 halves of one LW
         pairs = out.reshape(4, 2, *out.shape[1:])
-        out = (pairs[:, 0, ..., 0] << np.uint64(48)) | (pairs[:, 0, ..., 1] << np.uint64(32)) | (pairs[:, 1, ..., 0] << np.uint64(16)) | pairs[:, 1, ..., 1]
+        out = (
+            (pairs[:, 0, ..., 0] << np.uint64(48))
+            | (pairs[:, 0, ..., 1] << np.uint64(32))
+            | (pairs[:, 1, ..., 0] << np.uint64(16))
+            | pairs[:, 1, ..., 1]
+        )
     values = out.reshape(out.shape[0], spec.L1BS, -1)
     for n in range(values.shape[0]):
         if turn is not None:

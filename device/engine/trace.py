@@ -29,13 +29,24 @@ class TraceWriter:
         microseconds = 1e6 / spec.CLOCK_HZ
         lanes = {unit: number for number, unit in enumerate(LANES, 1)}
         rows: list[dict] = [
-            {"name": "thread_name", "ph": "M", "pid": 1, "tid": number, "args": {"name": unit}} for unit, number in lanes.items()
+            {"name": "thread_name", "ph": "M", "pid": 1, "tid": number, "args": {"name": unit}}
+            for unit, number in lanes.items()
         ]
         rows.append({"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "MN-Core 2 (emulated)"}})
         for unit, name, start, cycles, line in self.events:
             tid = lanes.setdefault(unit, len(lanes) + 1)
             rows.append(
-                {"name": name, "cat": unit, "ph": "X", "pid": 1, "tid": tid, "ts": start * microseconds, "dur": cycles * microseconds,
-                 "args": {"cycle": start, "line": line}}
-            )  # fmt: skip
-        path.write_text(json.dumps({"traceEvents": rows, "displayTimeUnit": "ns", "otherData": {"dropped": self.dropped}}))
+                {
+                    "name": name,
+                    "cat": unit,
+                    "ph": "X",
+                    "pid": 1,
+                    "tid": tid,
+                    "ts": start * microseconds,
+                    "dur": cycles * microseconds,
+                    "args": {"cycle": start, "line": line},
+                }
+            )
+        path.write_text(
+            json.dumps({"traceEvents": rows, "displayTimeUnit": "ns", "otherData": {"dropped": self.dropped}})
+        )

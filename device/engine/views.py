@@ -1,7 +1,8 @@
 """Where an operand lies: a memory and the rows of each cycle's words.
 
 Rows come in three kinds, so that straight code, loops that run iteration by iteration and loops that run many iterations in one
-kernel call are the same code: STATIC rows are fixed, ITER rows are a table with one line per iteration, LANE rows are a table with
+kernel call are the same code: STATIC rows are fixed, ITER rows are a table with one line per iteration, LANE rows
+are a table with
 one line per iteration of a batch (private buffers).
 """
 

@@ -127,7 +127,12 @@ class Checker:
                 self._walk(loop.body, path, (*indices, iteration))
             return
         if not alike:
-            self._add(Diagnostic(WARNING, "loop", f"a loop of {loop.count} iterations is too long to check whole", source=self.source), path)
+            self._add(
+                Diagnostic(
+                    WARNING, "loop", f"a loop of {loop.count} iterations is too long to check whole", source=self.source
+                ),
+                path,
+            )
         for iteration in range(some):
             self._walk(loop.body, path, (*indices, iteration))
         self.now += (loop.count - 2 * some) * steps
@@ -142,14 +147,16 @@ class Checker:
             self._seen.add(key)
             self.diagnostics.append(diagnostic)
 
-    def _error(self, path: tuple[int, ...], line: int, rule: str, message: str, hint: str = "", severity: str = ERROR) -> None:
+    def _error(
+        self, path: tuple[int, ...], line: int, rule: str, message: str, hint: str = "", severity: str = ERROR
+    ) -> None:
         self._add(Diagnostic(severity, rule, message, line, 0, hint, self.source), path)
 
     # --- one statement -----------------------------------------------------------------------------------------------
     def _statement(self, statement: m.Statement, path: tuple[int, ...], indices: tuple[int, ...]) -> None:
         if isinstance(statement, m.Bundle):
             if indices:
-                statement = m._at(statement, indices)  # type: ignore[assignment]
+                statement = m._at(statement, indices)
             self._bundle(statement, path)  # type: ignore[arg-type]
         elif isinstance(statement, m.Nop):
             if statement.count < 1:
@@ -159,13 +166,12 @@ class Checker:
             self._mask_line(statement, path)
         elif isinstance(statement, m.Move):
             if indices:
-                statement = m._at(statement, indices)  # type: ignore[assignment]
+                statement = m._at(statement, indices)
             self._move(statement, path)  # type: ignore[arg-type]
         elif isinstance(statement, (m.DebugGet, m.DebugSet)):
             self._debug(statement, path)
-        elif isinstance(statement, m.Preset):
-            if statement.addr + len(statement.values) > spec.DRAM_LW:
-                self._error(path, statement.line, "address", f"DRAM address {statement.addr:#x} is outside 4 GiB")
+        elif isinstance(statement, m.Preset) and statement.addr + len(statement.values) > spec.DRAM_LW:
+            self._error(path, statement.line, "address", f"DRAM address {statement.addr:#x} is outside 4 GiB")
 
     def _bundle(self, bundle: m.Bundle, path: tuple[int, ...]) -> None:
         known = self._uses.get(id(bundle.instructions))
@@ -207,7 +213,14 @@ class Checker:
                 worst = max(worst, missing)
             else:
                 steps = f"{missing} step{'s' if missing != 1 else ''}"
-                self._error(path, bundle.line, rule, f"{message}: {steps} missing", f"insert nop{f'/{missing}' if missing > 1 else ''} before this line", severity)
+                self._error(
+                    path,
+                    bundle.line,
+                    rule,
+                    f"{message}: {steps} missing",
+                    f"insert nop{f'/{missing}' if missing > 1 else ''} before this line",
+                    severity,
+                )
         if worst:
             self.nops[path] = self.nops.get(path, 0) + worst
             self.now += worst
@@ -219,17 +232,39 @@ class Checker:
             if access.space in (m.LM0, m.LM1):
                 since = now - self._lm.get(access.space, -99)
                 if since < LM_DISTANCE:
-                    found.append((LM_DISTANCE - since, "hazard.9", f"{_NAMES[access.space]} is read {since} step{'s' if since > 1 else ''} after a write of it (2 steps between)", ERROR))
+                    found.append(
+                        (
+                            LM_DISTANCE - since,
+                            "hazard.9",
+                            f"{_NAMES[access.space]} is read {since} step{'s' if since > 1 else ''} after a write of it (2 "
+                            f"steps between)",
+                            ERROR,
+                        )
+                    )
             else:
                 found += self._grf(access, now)
         if use.reads_t:
             for step, written, enabled in self._writes:
                 if written.space == m.T and any(enabled) and now - step < T_DISTANCE:
-                    found.append((T_DISTANCE - (now - step), "hazard.9", "T is read in the step after its write (1 step between)", ERROR))
+                    found.append(
+                        (
+                            T_DISTANCE - (now - step),
+                            "hazard.9",
+                            "T is read in the step after its write (1 step between)",
+                            ERROR,
+                        )
+                    )
         for space, bar in ((m.LM0, m.BAR0), (m.LM1, m.BAR1)):
             since = now - self._bar.get(bar, -99)
             if since < BAR_DISTANCE and any(a.space == space for a in (*use.reads, *use.writes)):
-                found.append((BAR_DISTANCE - since, "hazard.bar", f"{_NAMES[space]} is accessed in the step after a write of its base address (1 step between)", ERROR))
+                found.append(
+                    (
+                        BAR_DISTANCE - since,
+                        "hazard.bar",
+                        f"{_NAMES[space]} is accessed in the step after a write of its base address (1 step between)",
+                        ERROR,
+                    )
+                )
         for touched in (*use.l1_reads, *use.l1_writes):
             for rule in L1_RULES:
                 if rule.consumer != touched.kind:
@@ -238,10 +273,20 @@ class Checker:
                     continue
                 for step, earlier in self._l1:
                     since = now - step
-                    if earlier.kind == rule.producer and since < rule.distance and (
-                        not rule.same_address or earlier.overlaps(touched, spec.L1BM_LW)
+                    if (
+                        earlier.kind == rule.producer
+                        and since < rule.distance
+                        and (not rule.same_address or earlier.overlaps(touched, spec.L1BM_LW))
                     ):
-                        found.append((rule.distance - since, rule.name, f"{rule.producer} => {rule.consumer} needs {rule.distance - 1} step{'s' if rule.distance > 2 else ''} between", rule.severity))
+                        found.append(
+                            (
+                                rule.distance - since,
+                                rule.name,
+                                f"{rule.producer} => {rule.consumer} needs {rule.distance - 1} "
+                                f"step{'s' if rule.distance > 2 else ''} between",
+                                rule.severity,
+                            )
+                        )
         return found
 
     def _grf(self, read: PeAccess, now: int) -> list[tuple[int, str, str, str]]:
@@ -263,7 +308,8 @@ class Checker:
                         if missing > worst:
                             worst = missing
                             text = (
-                                f"{_NAMES[read.space]} word {read.addrs[k] % size} is read in cycle {k}, {delta} cycles after its write in "
+                                f"{_NAMES[read.space]} word {read.addrs[k] % size} is read in cycle {k}, {delta} cycles after "
+                                f"its write in "
                                 f"cycle {c} of {_ago(now - step)} (6 idle cycles between)"
                             )
         return [(worst, "hazard.9", text, ERROR)] if worst else []
@@ -306,17 +352,35 @@ class Checker:
             for moved, written in ranges:
                 for touched, writes in ((r, False) for r in use.l2_reads):
                     if (written or writes) and moved.overlaps(touched, spec.L2BM_LW):
-                        self._error(path, bundle.line, "wait", f"L2BM {touched.start}.. is read while move i{tag:02x} writes it", f"wait i{tag:02x} first")
+                        self._error(
+                            path,
+                            bundle.line,
+                            "wait",
+                            f"L2BM {touched.start}.. is read while move i{tag:02x} writes it",
+                            f"wait i{tag:02x} first",
+                        )
                 for touched in use.l2_writes:
                     if moved.overlaps(touched, spec.L2BM_LW):
-                        self._error(path, bundle.line, "wait", f"L2BM {touched.start}.. is written while move i{tag:02x} uses it", f"wait i{tag:02x} first")
+                        self._error(
+                            path,
+                            bundle.line,
+                            "wait",
+                            f"L2BM {touched.start}.. is written while move i{tag:02x} uses it",
+                            f"wait i{tag:02x} first",
+                        )
 
     def _move(self, move: m.Move, path: tuple[int, ...]) -> None:
         for rule, message, hint in check_move(move):
             self._error(path, move.line, rule, message, hint)
         if move.tag:
             if move.tag in self._tags:
-                self._error(path, move.line, "tag", f"tag i{move.tag:02x} is used again before anything waited for it", f"wait i{move.tag:02x} first, or use another tag")
+                self._error(
+                    path,
+                    move.line,
+                    "tag",
+                    f"tag i{move.tag:02x} is used again before anything waited for it",
+                    f"wait i{move.tag:02x} first, or use another tag",
+                )
             self._tags[move.tag] = move
             ranges = []
             try:
@@ -334,7 +398,14 @@ class Checker:
         if not 0 <= line.entry < spec.MASK_ENTRIES:
             self._error(path, line.line, "mask", f"mask entry {line.entry} is outside 0..31")
         if line.entry and not line.targets:
-            self._error(path, line.line, "mask", f"`mask {line.entry}` names no memory: every write is switched off", "name the memories: maskr, masks, maskt, maskm, maskn, maskk", WARNING)
+            self._error(
+                path,
+                line.line,
+                "mask",
+                f"`mask {line.entry}` names no memory: every write is switched off",
+                "name the memories: maskr, masks, maskt, maskm, maskn, maskk",
+                WARNING,
+            )
         self._mask = (line.entry, line.targets, line.long2)
 
     def _debug(self, statement: m.DebugGet | m.DebugSet, path: tuple[int, ...]) -> None:
@@ -342,7 +413,12 @@ class Checker:
         count = statement.count if isinstance(statement, m.DebugGet) else len(statement.values)
         limit, unit = DEBUG_SIZES[place.memory]
         if place.addr >= limit or count < 1 or place.addr + count * unit > limit:
-            self._error(path, statement.line, "address", f"{place.memory} {place.addr} with {count} LW is outside 0..{limit - 1}")
+            self._error(
+                path,
+                statement.line,
+                "address",
+                f"{place.memory} {place.addr} with {count} LW is outside 0..{limit - 1}",
+            )
 
 
 #: What debug statements may name: memory -> (size in address units, units per LW).
@@ -440,8 +516,15 @@ def _alignment(bundle: m.Bundle, use: Use, error: Report) -> None:
             error("address", f"{_NAMES[access.space]} address {max(base, key=abs)} is outside 0..{size - 1}")
         if access.width > 1 and any(a % access.width for a in access.addrs):
             bad = next(a for a in access.addrs if a % access.width)
-            error("alignment", f"{_NAMES[access.space]} address {bad} is not aligned to a {_WIDTH_NAME[access.width]}", f"use a multiple of {access.width}")
-    for kind, ranges, size in (("L1BM", (*use.l1_reads, *use.l1_writes), spec.L1BM_LW), ("L2BM", (*use.l2_reads, *use.l2_writes), spec.L2BM_LW)):
+            error(
+                "alignment",
+                f"{_NAMES[access.space]} address {bad} is not aligned to a {_WIDTH_NAME[access.width]}",
+                f"use a multiple of {access.width}",
+            )
+    for kind, ranges, size in (
+        ("L1BM", (*use.l1_reads, *use.l1_writes), spec.L1BM_LW),
+        ("L2BM", (*use.l2_reads, *use.l2_writes), spec.L2BM_LW),
+    ):
         for touched in ranges:
             if not 0 <= touched.start < size:
                 error("address", f"{kind} address {touched.start} is outside 0..{size - 1}")
@@ -489,7 +572,11 @@ def _groups(bundle: m.Bundle, use: Use, error: Report) -> None:
         if group == "l1bm" and is_turnaround(instruction):
             group = "l1bm turnaround"
         if group in taken:
-            error("parallel", f"`{taken[group]}` and `{instruction.mnemonic}` both need the {GROUP_NAMES.get(group, group)}", "one of each group a step")
+            error(
+                "parallel",
+                f"`{taken[group]}` and `{instruction.mnemonic}` both need the {GROUP_NAMES.get(group, group)}",
+                "one of each group a step",
+            )
         taken.setdefault(group, instruction.mnemonic)
     if "nop" in taken and len(bundle.instructions) > 1 + ("wait" in taken):
         error("parallel", "nop may only stand beside wait")
@@ -497,7 +584,11 @@ def _groups(bundle: m.Bundle, use: Use, error: Report) -> None:
     if len(math) > 2:
         error("parallel", f"at most two of MAU calculation, mwrite and mread a step, here {len(math)}")
     if len({o.precision for _, o in math}) > 1:
-        error("parallel", f"`{math[0][0]}` and `{math[1][0]}` have different precisions", "MAU, mwrite and mread of a step share one")
+        error(
+            "parallel",
+            f"`{math[0][0]}` and `{math[1][0]}` have different precisions",
+            "MAU, mwrite and mread of a step share one",
+        )
 
 
 GROUP_NAMES = {"mau": "MAU", "alu": "ALU", "l1bm": "L1BM port", "l2bm": "L2BM port", "dar": "DAR writer"}
@@ -507,8 +598,17 @@ def _second_factor(bundle: m.Bundle, use: Use, error: Report) -> None:
     """vfma/vmul beside mwrite: the second factor and the source of mwrite are one operand."""
     write = next((i for i, o in zip(bundle.instructions, use.opcodes) if o.unit == "mwrite"), None)
     for instruction, opcode in zip(bundle.instructions, use.opcodes):
-        if write and opcode.unit == "mau" and opcode.operation in ("vfma", "vmul") and instruction.operands[1] != write.operands[0]:
-            error("parallel", f"`{instruction.mnemonic}` beside `{write.mnemonic}`: its second factor must be the operand that is written to the matrix")
+        if (
+            write
+            and opcode.unit == "mau"
+            and opcode.operation in ("vfma", "vmul")
+            and instruction.operands[1] != write.operands[0]
+        ):
+            error(
+                "parallel",
+                f"`{instruction.mnemonic}` beside `{write.mnemonic}`: its second factor must be the operand that "
+                f"is written to the matrix",
+            )
 
 
 def _matrix_sides(bundle: m.Bundle, use: Use, error: Report) -> None:
@@ -516,7 +616,11 @@ def _matrix_sides(bundle: m.Bundle, use: Use, error: Report) -> None:
     for side in (m.MAT_X, m.MAT_Y):
         users = [bundle.instructions[index].mnemonic for space, index in use.matrix if space == side]
         if len(users) > 1:
-            error("parallel", f"`{users[0]}` and `{users[1]}` both use $l{'x' if side == m.MAT_X else 'y'}", "each matrix register side once a step")
+            error(
+                "parallel",
+                f"`{users[0]}` and `{users[1]}` both use $l{'x' if side == m.MAT_X else 'y'}",
+                "each matrix register side once a step",
+            )
 
 
 def _ports(bundle: m.Bundle, use: Use, error: Report) -> None:
@@ -526,11 +630,23 @@ def _ports(bundle: m.Bundle, use: Use, error: Report) -> None:
         writes = [a for a in use.writes if a.space == space]
         if space != m.T and len({a.key for a in reads}) > 1:
             texts = sorted({_text(a.operand) for a in reads})
-            error("port", f"{_NAMES[space]} is read at different addresses: {', '.join(texts)}", "one address per memory and cycle; copy one operand elsewhere")
+            error(
+                "port",
+                f"{_NAMES[space]} is read at different addresses: {', '.join(texts)}",
+                "one address per memory and cycle; copy one operand elsewhere",
+            )
         if len(writes) > 1:
-            error("port", f"{_NAMES[space]} is written twice: {', '.join(_text(a.operand) for a in writes)}", "one write per memory and step")
+            error(
+                "port",
+                f"{_NAMES[space]} is written twice: {', '.join(_text(a.operand) for a in writes)}",
+                "one write per memory and step",
+            )
         if space in (m.LM0, m.LM1) and reads and writes and any(r.key != w.key for r in reads for w in writes):
-            error("port", f"{_NAMES[space]} is read at {_text(reads[0].operand)} and written at {_text(writes[0].operand)}", "an LM has one port: use the same addresses, or the other LM")
+            error(
+                "port",
+                f"{_NAMES[space]} is read at {_text(reads[0].operand)} and written at {_text(writes[0].operand)}",
+                "an LM has one port: use the same addresses, or the other LM",
+            )
     for entry in set(use.omr_writes):
         if use.omr_writes.count(entry) > 1:
             error("port", f"mask entry {entry} is written twice")
@@ -549,7 +665,9 @@ def _text(operand: m.Operand) -> str:
 
 def _immediate(bundle: m.Bundle, use: Use, error: Report) -> None:
     """imm cannot share a step with any access of LM0."""
-    if any(o.operation in ("imm", "immu") for o in use.opcodes) and any(a.space == m.LM0 for a in (*use.reads, *use.writes)):
+    if any(o.operation in ("imm", "immu") for o in use.opcodes) and any(
+        a.space == m.LM0 for a in (*use.reads, *use.writes)
+    ):
         error("parallel", "imm cannot share a step with an access of LM0", "write it to a GRF, T or LM1")
 
 
@@ -616,7 +734,9 @@ def check_move(move: m.Move) -> list[tuple[str, str, str]]:
     if form is None:
         return found
     if move.size <= 0 or move.size % form.unit:
-        found.append(("alignment", f"`{move.mnemonic}` of {move.size} LW: the size is a positive multiple of {form.unit}", ""))
+        found.append(
+            ("alignment", f"`{move.mnemonic}` of {move.size} LW: the size is a positive multiple of {form.unit}", "")
+        )
     for operand, side in ((move.src, form.source), (move.dst, form.destination)):
         assert operand is not None
         if operand.group is not None and not 0 <= operand.group < spec.GROUPS:
@@ -649,7 +769,9 @@ def insert_nops(statements: Sequence[m.Statement], unknown: bool = True) -> tupl
     return _with_nops(statements, checker.nops, ()) if checker.nops else tuple(statements)
 
 
-def _with_nops(statements: Sequence[m.Statement], nops: dict[tuple[int, ...], int], path: tuple[int, ...]) -> tuple[m.Statement, ...]:
+def _with_nops(
+    statements: Sequence[m.Statement], nops: dict[tuple[int, ...], int], path: tuple[int, ...]
+) -> tuple[m.Statement, ...]:
     result: list[m.Statement] = []
     for position, statement in enumerate(statements):
         here = (*path, position)

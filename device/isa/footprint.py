@@ -18,7 +18,14 @@ MASK_LETTER = {
 }  # fmt: skip
 
 #: LW of L1BM that an L1BM instruction touches: operation -> (with `$lb`, with `$llb`)
-L1_EXTENT = {"l1bmp": (4, 8), "l1bmm": (16, 32), "l1bmr": (16, 32), "l1bmm4": (64, 128), "l1bmr4": (64, 128), "l1bmd": (256, 256)}
+L1_EXTENT = {
+    "l1bmp": (4, 8),
+    "l1bmm": (16, 32),
+    "l1bmr": (16, 32),
+    "l1bmm4": (64, 128),
+    "l1bmr4": (64, 128),
+    "l1bmd": (256, 256),
+}
 #: operation -> (LW on the L2BM side, LW on the L1BM side)
 L2_EXTENT = {
     "l2bmb": (64, 64), "l2bmb2": (256, 64), "l2bmd": (256, 32), "l2bm": (64, 64), "l2bmr": (64, 64), "l2bmr2": (256, 64),

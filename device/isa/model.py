@@ -16,7 +16,15 @@ from dataclasses import dataclass, field, replace
 
 # Spaces an operand can name. PE memories are addressed in words (32 bit), the others in long words (LW, 64 bit).
 LM0, LM1, GRF0, GRF1, T = "lm0", "lm1", "grf0", "grf1", "t"
-L1BM, L1BM_TURN, L2BM, DRAM, DRAM_INDIRECT, PDM, DAR = "l1bm", "l1bm_turn", "l2bm", "dram", "dram_indirect", "pdm", "dar"
+L1BM, L1BM_TURN, L2BM, DRAM, DRAM_INDIRECT, PDM, DAR = (
+    "l1bm",
+    "l1bm_turn",
+    "l2bm",
+    "dram",
+    "dram_indirect",
+    "pdm",
+    "dar",
+)
 MAT_X, MAT_Y = "mat_x", "mat_y"
 OMR, IMR, BAR0, BAR1 = "omr", "imr", "bar0", "bar1"
 ALUF, MAUF, LBF, MREADF, NOWRITE = "aluf", "mauf", "lbf", "mreadf", "nowrite"
@@ -215,9 +223,7 @@ class Quit:
     line: int = field(default=0, compare=False)
 
 
-Statement = (
-    Bundle | Nop | Move | MaskLine | Marker | Loop | Comment | DebugGet | DebugSet | Preset | HostCommand | Quit
-)
+Statement = Bundle | Nop | Move | MaskLine | Marker | Loop | Comment | DebugGet | DebugSet | Preset | HostCommand | Quit
 
 
 def wait(tag: int) -> Instruction:
@@ -247,7 +253,8 @@ def _unroll_loop(loop: Loop, outer: tuple[int, ...]) -> Iterator[Statement]:
 def _at(statement: Statement, indices: tuple[int, ...]) -> Statement:
     if isinstance(statement, Bundle):
         instructions = tuple(
-            Instruction(i.mnemonic, tuple(advance(o, indices) for o in i.operands), i.flush) for i in statement.instructions
+            Instruction(i.mnemonic, tuple(advance(o, indices) for o in i.operands), i.flush)
+            for i in statement.instructions
         )
         return Bundle(instructions, statement.note, statement.line)
     if isinstance(statement, Move):
@@ -270,5 +277,6 @@ def _advance(operand: Operand, indices: tuple[int, ...]) -> Operand:
     if not operand.strides:
         return operand
     delta = sum(s * i for s, i in zip(operand.strides, indices))
-    flat = tuple(a + delta for a in operand.flat) if operand.flat else None
+    a = operand.flat
+    flat = (a[0] + delta, a[1] + delta, a[2] + delta, a[3] + delta) if a else None
     return replace(operand, addr=operand.addr + delta, flat=flat, strides=())

@@ -73,18 +73,37 @@ NAMED: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 #: Spaces whose width is not written; the parser gives W for them, which is the default of `Operand`.
 WIDTHLESS = frozenset(
-    {ALUF, MAUF, LBF, MREADF, NOWRITE, L2BID, L1BID, MABID, PEID, SUBPEID, MSB1, L2BM, DRAM, DRAM_INDIRECT, PDM, DAR, OMR, TAG}
+    {
+        ALUF,
+        MAUF,
+        LBF,
+        MREADF,
+        NOWRITE,
+        L2BID,
+        L1BID,
+        MABID,
+        PEID,
+        SUBPEID,
+        MSB1,
+        L2BM,
+        DRAM,
+        DRAM_INDIRECT,
+        PDM,
+        DAR,
+        OMR,
+        TAG,
+    }
 )
 _NAME_OF = {
     ALUF: "$aluf", MAUF: "$mauf", LBF: "$lbf", MREADF: "$mreadf", NOWRITE: "$nowrite", L2BID: "$l2bid", L1BID: "$l1bid",
     MABID: "$mabid", PEID: "$peid", SUBPEID: "$subpeid", MSB1: "$msb1",
 }  # fmt: skip
 
-_PE = re.compile(
-    r"\$(ll|l|)([mnrs])(t?)(?:(\d+)|\[(\d+),(\d+),(\d+),(\d+)\])(?:v(-?\d+)?)?(j\d+)?([er]?)\Z"
-)
+_PE = re.compile(r"\$(ll|l|)([mnrs])(t?)(?:(\d+)|\[(\d+),(\d+),(\d+),(\d+)\])(?:v(-?\d+)?)?(j\d+)?([er]?)\Z")
 _HAS_V = re.compile(r"[\d\]]v")
-_REST = re.compile(r"\$(?:(ll|l)b(\d+)|(ll|l)([xy])(\d+)|omr(\d+)|imr(\d+)|dar(\d+)|lc(\d+)(?:@(\d*)\.(\d+))?|(di|d|p)(\d+)(?:@(\d+))?)\Z")
+_REST = re.compile(
+    r"\$(?:(ll|l)b(\d+)|(ll|l)([xy])(\d+)|omr(\d+)|imr(\d+)|dar(\d+)|lc(\d+)(?:@(\d*)\.(\d+))?|(di|d|p)(\d+)(?:@(\d+))?)\Z"
+)
 _MASK = re.compile(r"(?:(ll)?([01]{4})|\$(ll|l)?imr(\d+))([tp]*)\Z")
 
 
@@ -222,7 +241,9 @@ def format_operand(o: Operand, symbols: Mapping[str, int] | None = None, bare_ma
         if o.block is not None:
             text += f"@{'' if o.group is None else o.group}.{o.block}"
     elif space in (DRAM, DRAM_INDIRECT, PDM):
-        text = f"${ {DRAM: 'd', DRAM_INDIRECT: 'di', PDM: 'p'}[space] }{addr}" + (f"@{o.group}" if o.group is not None else "")
+        text = f"${ {DRAM: 'd', DRAM_INDIRECT: 'di', PDM: 'p'}[space] }{addr}" + (
+            f"@{o.group}" if o.group is not None else ""
+        )
     elif space == TAG:
         return f"i{addr:02x}"
     else:
@@ -244,7 +265,9 @@ def parse_immediate(text: str) -> Immediate:
     found = _IMMEDIATE.match(text)
     if not found:
         if '"' not in text:
-            raise OperandError(f"`{text}`: the payload of imm stands in quotes", 'for instance f"1.0" or ui"0x3F800000"')
+            raise OperandError(
+                f"`{text}`: the payload of imm stands in quotes", 'for instance f"1.0" or ui"0x3F800000"'
+            )
         raise OperandError(f"`{text}` is not an immediate", 'kinds are f, h, i, s, ui and us: f"1.0", ui"0xFF"')
     return Immediate(found[1], found[2])
 
@@ -273,7 +296,11 @@ def immediate_word(immediate: Immediate) -> int:
     if found[1] == "-":
         value = -value
     # Signed kinds also take the bit pattern of a negative number, as accepted programs write i"0x80000000".
-    low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2**bits - 1 if found[2][:2].lower() in ("0x", "0b") else 2 ** (bits - 1) - 1)
+    low, high = (
+        (0, 2**bits - 1)
+        if unsigned
+        else (-(2 ** (bits - 1)), 2**bits - 1 if found[2][:2].lower() in ("0x", "0b") else 2 ** (bits - 1) - 1)
+    )
     if not low <= value <= high:
         raise OperandError(f'{kind}"{text}" does not fit in {bits} bits', f"the range is {low}..{high}")
     value &= 2**bits - 1

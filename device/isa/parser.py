@@ -62,7 +62,11 @@ class Parser:
         bundles = self._bundles
         for number, raw in enumerate(lines, 1):
             if len(raw) > MAX_LINE:
-                problems.append(Diagnostic(ERROR, "syntax", f"line of {len(raw)} characters", number, 1, "is this a text file?", source))
+                problems.append(
+                    Diagnostic(
+                        ERROR, "syntax", f"line of {len(raw)} characters", number, 1, "is this a text file?", source
+                    )
+                )
                 return
             code, _, comment = raw.partition("#")
             code = code.strip()
@@ -75,7 +79,8 @@ class Parser:
                 if type(found) is tuple:
                     yield m.Bundle(found, note, number)
                 else:
-                    yield m.Nop(found.count, note, number)  # type: ignore[union-attr]
+                    assert isinstance(found, m.Nop)
+                    yield m.Nop(found.count, note, number)
                 continue
             try:
                 statement = self._statement(code, note, number)
@@ -84,7 +89,17 @@ class Parser:
                 column = raw.find(part) + 1 or 1
                 problems.append(Diagnostic(ERROR, problem.rule, str(problem), number, column, problem.hint, source))
                 if len(problems) >= MAX_ERRORS:
-                    problems.append(Diagnostic(ERROR, "syntax", f"stopped after {MAX_ERRORS} errors", number, 1, "is this a .vsm file?", source))
+                    problems.append(
+                        Diagnostic(
+                            ERROR,
+                            "syntax",
+                            f"stopped after {MAX_ERRORS} errors",
+                            number,
+                            1,
+                            "is this a .vsm file?",
+                            source,
+                        )
+                    )
                     return
                 continue
             yield statement
@@ -158,7 +173,9 @@ class Parser:
         if opcode.unit == "mv":
             raise _Problem("syntax", f"`{head}` stands alone on its line", "", text)
         if flush is not None and not opcode.row.flush:
-            raise _Problem("mask", f"`{head}` takes no zero flush", "ALU, MAU, mread and L1BM -> PE instructions do", tokens[0])
+            raise _Problem(
+                "mask", f"`{head}` takes no zero flush", "ALU, MAU, mread and L1BM -> PE instructions do", tokens[0]
+            )
         operands = tuple(self._operand(token, opcode) for token in tokens[1:])
         check_operands(opcode, operands, tokens)
         return m.Instruction(head, operands, flush)
@@ -195,7 +212,12 @@ class Parser:
         while at < len(options):
             found = _MOVE_OPTION.match(options, at)
             if not found:
-                raise _Problem("operand", f"`/{options}`: `{options[at:]}` is not a move option", "n<size> i<tag> nd<N> p<0..3>", head)
+                raise _Problem(
+                    "operand",
+                    f"`/{options}`: `{options[at:]}` is not a move option",
+                    "n<size> i<tag> nd<N> p<0..3>",
+                    head,
+                )
             if found[1]:
                 nd = int(found[1])
             elif found[2]:
@@ -221,13 +243,15 @@ class Parser:
         check_operands(opcode, tuple(operands), [head, *rest])
         if operands and not size:
             raise _Problem("operand", f"`{head}` has no size", "write /n<LW>", head)
-        src, dst = (operands + [None, None])[:2]  # type: ignore[operator]
+        src, dst = (operands + [None, None])[:2]
         return m.Move(mnemonic, src, dst, size, tag, nd, priority, note, number)
 
     def _mask_line(self, code: str, note: str, number: int) -> m.MaskLine:
         found = _MASK_LINE.match(code)
         if not found:
-            raise _Problem("syntax", f"`{code}` is not a mask line", "mask[l|ll][rstmnk] <entry>, for instance `maskr 1`")
+            raise _Problem(
+                "syntax", f"`{code}` is not a mask line", "mask[l|ll][rstmnk] <entry>, for instance `maskr 1`"
+            )
         entry = int(found[3])
         if entry > 31:
             raise _Problem("mask", f"mask entry {entry} is outside 0..31", "", found[3])
@@ -244,7 +268,9 @@ class Parser:
             if letter in coordinates:
                 raise _Problem("operand", f"`{text}` names {letter} twice", "", text)
             if int(value) >= COORDINATES[letter]:
-                raise _Problem("operand", f"`{text}`: {letter}{value} is outside 0..{COORDINATES[letter] - 1}", "", text)
+                raise _Problem(
+                    "operand", f"`{text}`: {letter}{value} is outside 0..{COORDINATES[letter] - 1}", "", text
+                )
             coordinates[letter] = int(value)
         if not addr and memory != m.T:
             raise _Problem("operand", f"`{text}`: the address is missing", "", text)
@@ -253,7 +279,11 @@ class Parser:
     def _debug(self, code: str, note: str, number: int) -> m.Statement:
         found = _DEBUG.match(code)
         if not found:
-            raise _Problem("syntax", f"`{code}` is not a debug statement", "d get[<type>] $<place> <count> or d set $<place> <count> <hex>")
+            raise _Problem(
+                "syntax",
+                f"`{code}` is not a debug statement",
+                "d get[<type>] $<place> <count> or d set $<place> <count> <hex>",
+            )
         verb, kind, place_text, count_text, payload = found.groups()
         place, count = self._place(place_text), int(count_text)
         if verb == "get":
@@ -280,7 +310,9 @@ def _payload(text: str, count: int, part: str) -> tuple[int, ...]:
     """LW values of a hex payload: 16 digits each, optionally each with an `l` in front."""
     digits = text.replace("l", "").replace(" ", "").replace("\t", "").replace("_", "")
     if len(digits) != 16 * count:
-        raise _Problem("operand", f"payload has {len(digits)} hex digits, {count} LW need {16 * count}", "", text or part)
+        raise _Problem(
+            "operand", f"payload has {len(digits)} hex digits, {count} LW need {16 * count}", "", text or part
+        )
     try:
         return tuple(int(digits[i : i + 16], 16) for i in range(0, len(digits), 16))
     except ValueError:
@@ -292,7 +324,10 @@ def check_operands(opcode: table.Opcode, operands: tuple, tokens: list[str] | No
     best = None
     for classes, repeats in table.forms(opcode.row):
         if len(operands) < len(classes) or (len(operands) > len(classes) and not repeats):
-            best = best or _Problem("operand", f"`{opcode.mnemonic}` takes `{opcode.row.operands or 'no operands'}`, got {len(operands)} operands")
+            best = best or _Problem(
+                "operand",
+                f"`{opcode.mnemonic}` takes `{opcode.row.operands or 'no operands'}`, got {len(operands)} operands",
+            )
             continue
         for index, operand in enumerate(operands):
             wanted = classes[min(index, len(classes) - 1)]
@@ -302,7 +337,12 @@ def check_operands(opcode: table.Opcode, operands: tuple, tokens: list[str] | No
             elif operand.space in table.CLASSES[wanted]:
                 continue
             text = tokens[index + 1] if tokens and index + 1 < len(tokens) else str(operand)
-            best = _Problem("operand", f"`{text}` cannot be operand {index + 1} of `{opcode.mnemonic}`", _HINTS.get(wanted, ""), text)
+            best = _Problem(
+                "operand",
+                f"`{text}` cannot be operand {index + 1} of `{opcode.mnemonic}`",
+                _HINTS.get(wanted, ""),
+                text,
+            )
             break
         else:
             _check_form(opcode, operands, classes, tokens)
@@ -343,7 +383,9 @@ def _check_form(opcode: table.Opcode, operands: tuple, classes: tuple[str, ...],
         if operand.negate and not (is_source and opcode.unit == "mau"):
             raise _Problem("operand", f"`{text}`: only MAU sources take a sign", "", text)
         if operand.extend and not (is_source and opcode.unit in ("mau", "mwrite", "l1bm")):
-            raise _Problem("operand", f"`{text}`: suffix e is for inputs of the MAU, of mwrite and of single reductions", "", text)
+            raise _Problem(
+                "operand", f"`{text}`: suffix e is for inputs of the MAU, of mwrite and of single reductions", "", text
+            )
         if operand.reduce and not (is_source and opcode.precision == "h" and opcode.unit in ("alu", "mau", "mwrite")):
             raise _Problem("operand", f"`{text}`: suffix r is for half inputs", "", text)
         if operand.space == m.NOWRITE and wanted == "dst" and len(operands) > len(classes):

@@ -31,7 +31,9 @@ class Fill:
 class PagedMemory:
     """`size` LW. Ranges wrap modulo the size."""
 
-    def __init__(self, size: int, space: int = 0, fill: Fill = Fill(), allocate: Callable[[int], np.ndarray] | None = None) -> None:
+    def __init__(
+        self, size: int, space: int = 0, fill: Fill = Fill(), allocate: Callable[[int], np.ndarray] | None = None
+    ) -> None:
         self.size, self.space, self.fill = size, space, fill
         self.pages: dict[int, np.ndarray] = {}
         self._allocate = allocate

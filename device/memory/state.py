@@ -25,10 +25,16 @@ class State:
     """
 
     def __init__(self, dram: list[PagedMemory] | None = None, pdm: list[PagedMemory] | None = None) -> None:
-        self.pe: dict[str, np.ndarray] = {space: np.zeros((words + 1, PES), np.uint32) for space, words in PE_WORDS.items()}
+        self.pe: dict[str, np.ndarray] = {
+            space: np.zeros((words + 1, PES), np.uint32) for space, words in PE_WORDS.items()
+        }
         self.pe[m.T] = np.zeros((17, PES), np.uint32)
-        self.forward: dict[str, np.ndarray] = {name: np.zeros((17, PES), np.uint32) for name in (m.ALUF, m.MAUF, m.LBF, m.MREADF)}
-        self.matrix: dict[str, np.ndarray] = {side: np.zeros((2 * spec.MATRIX_ROWS, PES), np.uint32) for side in (m.MAT_X, m.MAT_Y)}
+        self.forward: dict[str, np.ndarray] = {
+            name: np.zeros((17, PES), np.uint32) for name in (m.ALUF, m.MAUF, m.LBF, m.MREADF)
+        }
+        self.matrix: dict[str, np.ndarray] = {
+            side: np.zeros((2 * spec.MATRIX_ROWS, PES), np.uint32) for side in (m.MAT_X, m.MAT_Y)
+        }
         self.masks = np.zeros((4 * spec.MASK_ENTRIES, PES), np.uint8)
         self.reset_masks()
         self.bar: dict[str, np.ndarray] = {m.BAR0: np.zeros(PES, np.int32), m.BAR1: np.zeros(PES, np.int32)}

@@ -36,7 +36,9 @@ def join(elements: np.ndarray, bits: int) -> np.ndarray:
     return np.bitwise_or.reduce(elements.astype(np.uint64) << shifts, axis=-1)
 
 
-def reduce_lw(reduction: str, lws: np.ndarray, stages: int = 1, short: bool = False, single_circuit: bool = False) -> np.ndarray:
+def reduce_lw(
+    reduction: str, lws: np.ndarray, stages: int = 1, short: bool = False, single_circuit: bool = False
+) -> np.ndarray:
     """Reduction of uint64 LWs over the last axis.
 
     stages          2: the sixteen sources go through two stages of 4-input adders
@@ -93,7 +95,9 @@ def _add(precision: str, e: np.ndarray, stages: int, short: bool, single_circuit
         e, source = halves_to_singles(e), FORMATS["f"]
     flat = np.ascontiguousarray(e.reshape(-1, e.shape[-1]).astype(np.uint64))
     out = np.empty(flat.shape[0], np.uint64)
-    add_elements(flat, stages, source.mantissa_bits, source.exponent_bits, target.mantissa_bits, target.exponent_bits, out)
+    add_elements(
+        flat, stages, source.mantissa_bits, source.exponent_bits, target.mantissa_bits, target.exponent_bits, out
+    )
     return out.reshape(e.shape[:-1]).astype(_DTYPE[WIDTH[precision]] if not short else np.uint64)
 
 

@@ -39,10 +39,23 @@ def run(machine: Machine):
 
 def corner_patterns(exponent_bits: int, mantissa_bits: int) -> np.ndarray:
     """Every exponent with mantissas 0, 1, just below and above half, all ones, both signs."""
-    mantissas = [0, 1, 2, 31, 32, (1 << mantissa_bits) - 1, (1 << mantissa_bits) - 2, 1 << (mantissa_bits - 1), (1 << (mantissa_bits - 1)) - 1, (1 << (mantissa_bits - 1)) + 1]
+    mantissas = [
+        0,
+        1,
+        2,
+        31,
+        32,
+        (1 << mantissa_bits) - 1,
+        (1 << mantissa_bits) - 2,
+        1 << (mantissa_bits - 1),
+        (1 << (mantissa_bits - 1)) - 1,
+        (1 << (mantissa_bits - 1)) + 1,
+    ]
     out = []
     for sign in (0, 1):
         for e in range(1 << exponent_bits):
             for mantissa in mantissas:
-                out.append(sign << (exponent_bits + mantissa_bits) | e << mantissa_bits | mantissa % (1 << mantissa_bits))
+                out.append(
+                    sign << (exponent_bits + mantissa_bits) | e << mantissa_bits | mantissa % (1 << mantissa_bits)
+                )
     return np.array(out, np.uint64)

@@ -1,6 +1,7 @@
 """Assembly listings of elementary functions, one dependent chain each, with their constants.
 
-Input in `$lr0v` (second input `$lm0v`), result in `$ln0v`. `{s:c}` is the constant c as a long word (both words equal) in GRF1, `r`, `m` and
+Input in `$lr0v` (second input `$lm0v`), result in `$ln0v`. `{s:c}` is the constant c as a long word (both words
+equal) in GRF1, `r`, `m` and
 `n` name GRF0, LM0 and LM1. Error bounds in units in the last place were measured on an independent model of the machine.
 """
 
@@ -71,7 +72,21 @@ fvfma $mauf $lr16v {s:one} $nowrite
 fvfma $mauf $lr16v {s:one} $nowrite
 iadd $mauf $ls8v $ln0v
 """,
-        {"L": 0x3FB8AA3B, "M": 0x4B400000, "c2": 0x3EFFFFFE, "c3": 0x3E2AAA49, "c4": 0x3D2AAC60, "c5": 0x3C091CF0, "c6": 0x3AB51EBD, "h": 0x3F317218, "hi": 0x42B175C3, "l": 0xB102E308, "lo": 0xC2B00A3D, "one": 0x3F800000, "sh": 0x00000017},
+        {
+            "L": 0x3FB8AA3B,
+            "M": 0x4B400000,
+            "c2": 0x3EFFFFFE,
+            "c3": 0x3E2AAA49,
+            "c4": 0x3D2AAC60,
+            "c5": 0x3C091CF0,
+            "c6": 0x3AB51EBD,
+            "h": 0x3F317218,
+            "hi": 0x42B175C3,
+            "l": 0xB102E308,
+            "lo": 0xC2B00A3D,
+            "one": 0x3F800000,
+            "sh": 0x00000017,
+        },
     ),
     "expm1": (
         """
@@ -90,7 +105,21 @@ fvadd $ls8v -{m:one} $lr8v
 fvfma $lt $lr24v $ls16v $nowrite
 fvfma $ls8v $mauf $lr8v $ln0v
 """,
-        {"L": 0x3FB8AA3B, "M": 0x4B400000, "c0": 0x3EFFFFFF, "c1": 0x3E2AAA59, "c2": 0x3D2AAB79, "c3": 0x3C09136C, "c4": 0x3AB5CEEC, "h": 0x3F317218, "hi": 0x42B0BD71, "l": 0xB102E308, "lo": 0xC1A00000, "one": 0x3F800000, "sh": 0x00000017},
+        {
+            "L": 0x3FB8AA3B,
+            "M": 0x4B400000,
+            "c0": 0x3EFFFFFF,
+            "c1": 0x3E2AAA59,
+            "c2": 0x3D2AAB79,
+            "c3": 0x3C09136C,
+            "c4": 0x3AB5CEEC,
+            "h": 0x3F317218,
+            "hi": 0x42B0BD71,
+            "l": 0xB102E308,
+            "lo": 0xC1A00000,
+            "one": 0x3F800000,
+            "sh": 0x00000017,
+        },
     ),
     "sigmoid": (
         """
@@ -115,7 +144,24 @@ fvmul $lt $mauf $lr16v
 fvfma -$lr8v $mauf {s:one} $nowrite
 fvfma $lr16v $mauf $lr16v $ln0v
 """,
-        {"Ln": 0xBFB8AA3B, "M": 0x4B400000, "a": 0x3FC01F88, "b": 0x3F3FC0F6, "c2": 0x3EFFFFFE, "c3": 0x3E2AAA49, "c4": 0x3D2AAC60, "c5": 0x3C091CF0, "c6": 0x3AB51EBD, "h": 0x3F317218, "hi2": 0x42AF0000, "l": 0xB102E308, "lo2": 0xC2AE0000, "mg": 0x7EF33400, "one": 0x3F800000, "sh": 0x00000017},
+        {
+            "Ln": 0xBFB8AA3B,
+            "M": 0x4B400000,
+            "a": 0x3FC01F88,
+            "b": 0x3F3FC0F6,
+            "c2": 0x3EFFFFFE,
+            "c3": 0x3E2AAA49,
+            "c4": 0x3D2AAC60,
+            "c5": 0x3C091CF0,
+            "c6": 0x3AB51EBD,
+            "h": 0x3F317218,
+            "hi2": 0x42AF0000,
+            "l": 0xB102E308,
+            "lo2": 0xC2AE0000,
+            "mg": 0x7EF33400,
+            "one": 0x3F800000,
+            "sh": 0x00000017,
+        },
     ),
     "softplus": (
         """
@@ -143,7 +189,30 @@ fvfma $mauf $lr8v {s:d1} $nowrite
 fvfma $mauf $lr8v {s:one} $nowrite
 fvfma $mauf $lr8v $ls16v $ln0v
 """,
-        {"L": 0x3FB8AA3B, "M": 0x4B400000, "c2": 0x3EFFFFFE, "c3": 0x3E2AAA49, "c4": 0x3D2AAC60, "c5": 0x3C091CF0, "c6": 0x3AB51EBD, "d1": 0xBEFFFFE9, "d2": 0x3EAAA6EC, "d3": 0xBE7F928C, "d4": 0x3E49A9F9, "d5": 0xBE1D3155, "d6": 0x3DDA9625, "d7": 0xBD6BE7C7, "d8": 0x3CA537EB, "d9": 0xBB58F71F, "h": 0x3F317218, "l": 0xB102E308, "lo": 0xC2B00A3D, "one": 0x3F800000, "sg": 0x80000000, "sh": 0x00000017},
+        {
+            "L": 0x3FB8AA3B,
+            "M": 0x4B400000,
+            "c2": 0x3EFFFFFE,
+            "c3": 0x3E2AAA49,
+            "c4": 0x3D2AAC60,
+            "c5": 0x3C091CF0,
+            "c6": 0x3AB51EBD,
+            "d1": 0xBEFFFFE9,
+            "d2": 0x3EAAA6EC,
+            "d3": 0xBE7F928C,
+            "d4": 0x3E49A9F9,
+            "d5": 0xBE1D3155,
+            "d6": 0x3DDA9625,
+            "d7": 0xBD6BE7C7,
+            "d8": 0x3CA537EB,
+            "d9": 0xBB58F71F,
+            "h": 0x3F317218,
+            "l": 0xB102E308,
+            "lo": 0xC2B00A3D,
+            "one": 0x3F800000,
+            "sg": 0x80000000,
+            "sh": 0x00000017,
+        },
     ),
     "log": (
         """
@@ -164,7 +233,25 @@ fvadd $ls8v -{m:M} $ls16v; isub $lr0v {n:mn} $omr1
 fvfma $lt $lr16v $ls24v $nowrite; ipassa {m:ninf} $ln0v
 fvfma $ls16v {m:h} $mauf $ln0v/$imr1
 """,
-        {"M": 0x4B400000, "c0": 0xBEFFFFFC, "c1": 0x3EAAAAA8, "c2": 0xBE800219, "c3": 0x3E4CD20B, "c4": 0xBE2A12E0, "c5": 0x3E113737, "c6": 0xBE07A028, "c7": 0x3E042EDB, "c8": 0xBD9C1DC0, "em": 0xFF800000, "h": 0x3F317218, "mn": 0x00800000, "ninf": 0xFF800000, "one": 0x3F800000, "q": 0x3F3504F3, "sh": 0x00000017},
+        {
+            "M": 0x4B400000,
+            "c0": 0xBEFFFFFC,
+            "c1": 0x3EAAAAA8,
+            "c2": 0xBE800219,
+            "c3": 0x3E4CD20B,
+            "c4": 0xBE2A12E0,
+            "c5": 0x3E113737,
+            "c6": 0xBE07A028,
+            "c7": 0x3E042EDB,
+            "c8": 0xBD9C1DC0,
+            "em": 0xFF800000,
+            "h": 0x3F317218,
+            "mn": 0x00800000,
+            "ninf": 0xFF800000,
+            "one": 0x3F800000,
+            "q": 0x3F3504F3,
+            "sh": 0x00000017,
+        },
     ),
     "sin": (
         """
@@ -180,7 +267,18 @@ fvfma $mauf $lr16v {s:c0} $nowrite
 fvmul $mauf $lr16v $nowrite
 fvfma $mauf $ls16v $ls16v $ln0v
 """,
-        {"M": 0x4B400000, "c0": 0xBE2AAAA6, "c1": 0x3C08876D, "c2": 0xB94FB875, "c3": 0x362EE425, "ip": 0x3EA2F983, "p1": 0x40490FDB, "p2": 0xB3BBBD2E, "p3": 0xA7772CED, "sh": 0x0000001F},
+        {
+            "M": 0x4B400000,
+            "c0": 0xBE2AAAA6,
+            "c1": 0x3C08876D,
+            "c2": 0xB94FB875,
+            "c3": 0x362EE425,
+            "ip": 0x3EA2F983,
+            "p1": 0x40490FDB,
+            "p2": 0xB3BBBD2E,
+            "p3": 0xA7772CED,
+            "sh": 0x0000001F,
+        },
     ),
     "tanh": (
         """
@@ -203,7 +301,23 @@ fvfma -$lr16v $mauf $lt $nowrite
 fvfma $ls16v $mauf $lr24v $nowrite
 fvmul $mauf $ls40v $ln0v
 """,
-        {"a": 0x3FC01F88, "b": 0x3F3FC0F6, "hi": 0x411051EC, "lo": 0xC11051EC, "mg": 0x7EF33400, "one": 0x3F800000, "p0": 0x3F800000, "p1": 0x3E090220, "p2": 0x3B64FC2B, "p3": 0x37ACAAB6, "p4": 0x3264D0E6, "q1": 0x3EEF2BB5, "q2": 0x3CD3EF92, "q3": 0x39AC20EB, "q4": 0x35505C2C},
+        {
+            "a": 0x3FC01F88,
+            "b": 0x3F3FC0F6,
+            "hi": 0x411051EC,
+            "lo": 0xC11051EC,
+            "mg": 0x7EF33400,
+            "one": 0x3F800000,
+            "p0": 0x3F800000,
+            "p1": 0x3E090220,
+            "p2": 0x3B64FC2B,
+            "p3": 0x37ACAAB6,
+            "p4": 0x3264D0E6,
+            "q1": 0x3EEF2BB5,
+            "q2": 0x3CD3EF92,
+            "q3": 0x39AC20EB,
+            "q4": 0x35505C2C,
+        },
     ),
     "tanh_acc": (
         """
@@ -229,7 +343,25 @@ fvfma -$lr24v $mauf {s:one} $nowrite
 fvfma $lr32v $mauf $lr32v $nowrite; ixor $aluf $ls32v $nowrite
 fvmul -$aluf $mauf $ln0v
 """,
-        {"L2": 0x4038AA3B, "M": 0x4B400000, "a": 0x3FC01F88, "b": 0x3F3FC0F6, "c0": 0x3F7FFFFF, "c1": 0x3F2AAA59, "c2": 0x3EAAAB79, "c3": 0x3E09136C, "c4": 0x3D35CEEC, "h": 0x3EB17218, "half": 0x3F000000, "lo": 0xC111999A, "mg": 0x7EF33400, "mh": 0xBF000000, "one": 0x3F800000, "sg": 0x80000000, "sh": 0x00000017},
+        {
+            "L2": 0x4038AA3B,
+            "M": 0x4B400000,
+            "a": 0x3FC01F88,
+            "b": 0x3F3FC0F6,
+            "c0": 0x3F7FFFFF,
+            "c1": 0x3F2AAA59,
+            "c2": 0x3EAAAB79,
+            "c3": 0x3E09136C,
+            "c4": 0x3D35CEEC,
+            "h": 0x3EB17218,
+            "half": 0x3F000000,
+            "lo": 0xC111999A,
+            "mg": 0x7EF33400,
+            "mh": 0xBF000000,
+            "one": 0x3F800000,
+            "sg": 0x80000000,
+            "sh": 0x00000017,
+        },
     ),
     "cos": (
         """
@@ -247,7 +379,20 @@ fvfma $mauf $lr16v {s:c0} $nowrite
 fvmul $mauf $lr16v $nowrite
 fvfma $mauf $ls16v $ls16v $ln0v
 """,
-        {"M1": 0x4B400001, "c0": 0xBE2AAAA6, "c1": 0x3C08876D, "c2": 0xB94FB875, "c3": 0x362EE425, "half": 0x3F000000, "ip": 0x3EA2F983, "mh": 0xBF000000, "p1": 0x40490FDB, "p2": 0xB3BBBD2E, "p3": 0xA7772CED, "sh": 0x0000001F},
+        {
+            "M1": 0x4B400001,
+            "c0": 0xBE2AAAA6,
+            "c1": 0x3C08876D,
+            "c2": 0xB94FB875,
+            "c3": 0x362EE425,
+            "half": 0x3F000000,
+            "ip": 0x3EA2F983,
+            "mh": 0xBF000000,
+            "p1": 0x40490FDB,
+            "p2": 0xB3BBBD2E,
+            "p3": 0xA7772CED,
+            "sh": 0x0000001F,
+        },
     ),
     "int_to_single": (
         """

@@ -1,4 +1,5 @@
-"""Bit patterns that make arithmetic fail: every exponent, ties, all-ones mantissas, zeros with mantissas, infinities, near cancellation."""
+"""Bit patterns that make arithmetic fail: every exponent, ties, all-ones mantissas, zeros with mantissas,
+infinities, near cancellation."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ LANES = 4096
 def corners(fmt: Format) -> np.ndarray:
     """Every exponent with mantissas around 0, half and all ones, both signs."""
     m = fmt.mantissa_bits
-    mantissas = np.array([0, 1, 2, 3, 31, 32, (1 << m) - 1, (1 << m) - 2, 1 << (m - 1), (1 << (m - 1)) - 1, (1 << (m - 1)) + 1], np.uint64)
+    mantissas = np.array(
+        [0, 1, 2, 3, 31, 32, (1 << m) - 1, (1 << m) - 2, 1 << (m - 1), (1 << (m - 1)) - 1, (1 << (m - 1)) + 1],
+        np.uint64,
+    )
     exponents = np.arange(1 << fmt.exponent_bits, dtype=np.uint64)
     body = (exponents[:, None] << np.uint64(m) | mantissas[None, :] & np.uint64((1 << m) - 1)).reshape(-1)
     return np.concatenate([body, body | np.uint64(fmt.sign_bit)])

@@ -15,9 +15,19 @@ from mlsdk.device.isa.parser import parse
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        ('imm h"1.0" $llr0\nnop\nhbfn/9 $llr0 $lls0v\nnop\nhmwrite $lls0v $llx0\nhmwrite $lls0v $llx8\nhmmul $lx $ls0v $llr16v', 16.0),
-        ('imm f"1.0" $lr0\nnop\nfbfn $lr0 $ls0v\nnop\nfmwrite $ls0v $lx0\nfmwrite $ls0v $lx4\nfmmul $lx $ls0v $lr16v', 4.0),
-        ('imm f"1.0" $lr0\nnop\ngbfn $lr0 $ls0v\nnop\ngmwrite $ls0v $lx0\ngmwrite $ls0v $lx4\ngmmul $lx $ls0v $lr16v', 8.0),
+        (
+            'imm h"1.0" $llr0\nnop\nhbfn/9 $llr0 $lls0v\nnop\nhmwrite $lls0v $llx0\nhmwrite $lls0v $llx8\n'
+            "hmmul $lx $ls0v $llr16v",
+            16.0,
+        ),
+        (
+            'imm f"1.0" $lr0\nnop\nfbfn $lr0 $ls0v\nnop\nfmwrite $ls0v $lx0\nfmwrite $ls0v $lx4\nfmmul $lx $ls0v $lr16v',
+            4.0,
+        ),
+        (
+            'imm f"1.0" $lr0\nnop\ngbfn $lr0 $ls0v\nnop\ngmwrite $ls0v $lx0\ngmwrite $ls0v $lx4\ngmmul $lx $ls0v $lr16v',
+            8.0,
+        ),
     ],
 )
 def test_a_row_of_ones_times_ones_is_their_number(program, expected):

@@ -27,7 +27,13 @@ CASES = [
     ("{u}{p}add", "sadd $lr0 $ls0 $ln0", 0xFFFF000100020003, 0x0001000100010001, 0x0000000200030004),
     ("{u}{p}sub", "isub $lr0 $ls0 $ln0", 0x0000000100000005, 0x0000000200000003, 0xFFFFFFFF00000002),
     ("{u}{p}sub", "lsub $lr0 $ls0 $ln0", 0x0000000100000000, 0x0000000000000001, 0x00000000FFFFFFFF),
-    ("{p}lsl", "ilsl $lr0 $ls0 $ln0", 0x0000000180000001, 0x0000004400000020, 0x0000001000000000),  # 68 mod 64 = 4; 32: all out
+    (
+        "{p}lsl",
+        "ilsl $lr0 $ls0 $ln0",
+        0x0000000180000001,
+        0x0000004400000020,
+        0x0000001000000000,
+    ),  # 68 mod 64 = 4; 32: all out
     ("{p}lsl", "llsl $lr0 $ls0 $ln0", 0x0000000000000001, 0x0000000300000003, 0x0000000000000008),  # 2^33.. mod 128 = 3
     ("{u}{p}lsr", "ilsr $lr0 $ls0 $ln0", 0x8000000080000000, 0x0000000400000028, 0xF8000000FFFFFFFF),
     ("{u}{p}lsr", "uilsr $lr0 $ls0 $ln0", 0x8000000080000000, 0x0000000400000028, 0x0800000000000000),
@@ -39,9 +45,21 @@ CASES = [
     ("{p}packbit", "lpackbit $lr0 $ls0 $ln0", 0x4000000000000001, 0x8000000000000000, 0x8000000000000003),
     ("{u}{p}max", "imax $lr0 $ls0 $ln0", 0xFFFFFFFF00000005, 0x0000000100000003, 0x0000000100000005),
     ("{u}{p}max", "uimax $lr0 $ls0 $ln0", 0xFFFFFFFF00000005, 0x0000000100000003, 0xFFFFFFFF00000005),
-    ("{u}{p}max", "fmax $lr0 $ls0 $ln0", 0xBF80000080000000, 0xC000000000000000, 0xBF80000080000000),  # -1 over -2; -0 = +0: x
+    (
+        "{u}{p}max",
+        "fmax $lr0 $ls0 $ln0",
+        0xBF80000080000000,
+        0xC000000000000000,
+        0xBF80000080000000,
+    ),  # -1 over -2; -0 = +0: x
     ("{u}{p}max", "dmax $lr0 $ls0 $ln0", 0x3FF0000000000000, 0x4000000000000000, 0x4000000000000000),
-    ("{u}{p}max", "hmax $lr0 $ls0 $ln0", 0x3E00BE0000000001, 0x4000C00080000000, 0x4000BE0000000001),  # exponent 0 is zero: x
+    (
+        "{u}{p}max",
+        "hmax $lr0 $ls0 $ln0",
+        0x3E00BE0000000001,
+        0x4000C00080000000,
+        0x4000BE0000000001,
+    ),  # exponent 0 is zero: x
     ("{u}{p}min", "ulmin $lr0 $ls0 $ln0", 0xFFFFFFFFFFFFFFFF, 0x0000000000000005, 0x0000000000000005),
     ("{u}{p}min", "lmin $lr0 $ls0 $ln0", 0xFFFFFFFFFFFFFFFF, 0x0000000000000005, 0xFFFFFFFFFFFFFFFF),
     ("{u}{p}min", "fmin $lr0 $ls0 $ln0", 0x7F80000000000000, 0x3F80000080000001, 0x3F80000000000000),
@@ -50,11 +68,23 @@ CASES = [
     ("{p}relu1", "frelu1 $lr0 $ls0 $ln0", 0x400000003FFFFFFF, 0x4000000040400000, 0x8000000040400000),
     ("{p}relu2", "frelu2 $lr0 $ls0 $ln0", 0x20000000DFFFFFFF, 0x4000000040400000, 0x8000000040400000),
     ("{p}relu3", "drelu3 $lr0 $ls0 $ln0", 0x1000000000000000, 0x4000000040400000, 0x8000000000000000),
-    ("{p}lrelud", "flrelud $lr0 $ls0 $ln0", 0x8000000080000000, 0x4080000000800000, 0x4000000080000000),  # 4 -> 2; 2^-126 -> -0
+    (
+        "{p}lrelud",
+        "flrelud $lr0 $ls0 $ln0",
+        0x8000000080000000,
+        0x4080000000800000,
+        0x4000000080000000,
+    ),  # 4 -> 2; 2^-126 -> -0
     ("{p}lrelud", "flrelud $lr0 $ls0 $ln0", 0x0000000080000000, 0x4080000000000000, 0x4080000080000000),
     ("{p}lreluo", "flreluo $lr0 $ls0 $ln0", 0x80000000BF800000, 0x41000000C1000000, 0x3F800000BF800000),  # 8 -> 1
     ("{p}ilrelud", "filrelud $lr0 $ls0 $ln0", 0x8000000080000000, 0x3F80000000000000, 0x4000000000800000),
-    ("{p}ilrelud", "hilrelud $msb1 $ls0 $ln0", 0, 0x3E00400000007C00, 0x400042000200 << 16 | 0x7E00),  # each half doubled
+    (
+        "{p}ilrelud",
+        "hilrelud $msb1 $ls0 $ln0",
+        0,
+        0x3E00400000007C00,
+        0x400042000200 << 16 | 0x7E00,
+    ),  # each half doubled
     ("{p}floor", "ffloor $lr0 $ln0", 0xC02000003F000000, 0, 0xC040000000000000),  # -2.5 -> -3; 0.5 -> 0
     ("{p}floor", "dfloor $lr0 $ln0", 0xBFE0000000000000, 0, 0xBFF0000000000000),  # -0.5 -> -1
     ("{p}floor", "ffloor $lr0 $ln0", 0x8000000340133333, 0, 0x8000000040000000),  # a zero loses its mantissa; 2.3 -> 2
@@ -70,8 +100,14 @@ CASES = [
     ("{p}bfn", "fbfn $lr0 $ln0", 0x3F8000003F000000, 0, 0x3FC000003F400000),  # in two blocks
     ("{p}bfn", "hbfn/9 $lr0 $ln0", 0x3E003C00BE000000, 0, 0x3F003E80BF003E00),  # 1, 1/2, -1, 0
     ("{p}bfn", "hbfn/8 $lr0 $ln0", 0x3E003C00BE000000, 0, 0x408040 << 40 | 0x40C0804000),  # one bit less: exponent + 1
-    ("hbfe", "hbfe/9 $lr0 $ln0", 0x3E00300000003E00, 0, 0x3F00008000003F00),  # 2^-7: 512 >> (1 + 7 - 6) = 128, exponent field 0
-]  # fmt: skip
+    (
+        "hbfe",
+        "hbfe/9 $lr0 $ln0",
+        0x3E00300000003E00,
+        0,
+        0x3F00008000003F00,
+    ),  # 2^-7: 512 >> (1 + 7 - 6) = 128, exponent field 0
+]
 
 #: Rows of the instruction table that have a worked example here.
 COVERS = {case[0] for case in CASES} | {"zero", "imm", "immu", "msl", "msr"}
@@ -111,7 +147,7 @@ IMMEDIATES = [
     ("imm", 'imm ui"0xFF" $lln0', [0xFF] * 4),
     ("imm", 'imm us"0b101" $lln0', [0x00050005] * 4),
     ("immu", 'immu i"0x40180000" $lln0', [0x40180000, 0, 0x40180000, 0]),  # the double 6.0
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", IMMEDIATES, ids=lambda c: c[1])
@@ -128,7 +164,10 @@ def test_rotation_inside_a_mab(machine, run):
 
 
 def test_fixed_values_are_replicated_per_element(machine, run):
-    run("lpassa $l1bid $lr0\nipassa $l1bid $lr2\nspassa $mabid $lr4\nlpassa $msb1 $lr6\nspassa $msb1 $lr8\nipassa $subpeid $lr10\nipassa $l2bid $lr12")
+    run(
+        "lpassa $l1bid $lr0\nipassa $l1bid $lr2\nspassa $mabid $lr4\nlpassa $msb1 $lr6\n"
+        "spassa $msb1 $lr8\nipassa $subpeid $lr10\nipassa $l2bid $lr12"
+    )
     pe = (((2 * 2 + 1) * 8 + 3) * 16 + 9) * 4 + 2  # group 2, L2B 1, L1B 3, MAB 9, PE 2
     words = machine.read("grf0", 0, 14)[:, pe].tolist()
     assert words == [0, 3, 3, 3, 0x90009, 0x90009, 0x80000000, 0, 0x80008000, 0x80008000, 2, 2, 5, 5]
@@ -142,18 +181,29 @@ def test_single_inputs_are_rounded_to_halves(machine, run):
 
 
 FLAGS = [  # instruction, x, y, nibble of each cycle's mask entry
-    ("lpassa $lr0 $omr1", 0, 0, 15), ("ipassa $lr0 $omr1", 0x0000000000000001, 0, 0b1100), ("spassa $lr0 $omr1", 0x0001000000010000, 0, 0b0101),
-    ("iadd $lr0 $ls0 $omr1", 0x7FFFFFFF00000001, 0x0000000100000001, 0b0011), ("uiadd $lr0 $ls0 $omr1", 0xFFFFFFFF00000001, 0x0000000100000001, 0b0011),
-    ("uisub $lr0 $ls0 $omr1", 0x0000000100000002, 0x0000000200000002, 0b0011), ("isub $lr0 $ls0 $omr1", 0x0000000100000002, 0x0000000200000002, 0b0011),
-    ("uidec $lr0 $omr1", 0x0000000000000002, 0, 0b0011), ("uiinc $lr0 $omr1", 0xFFFFFFFF00000002, 0, 0b0011),
-    ("ixor $lr0 $ls0 $omr1", 0x0000000500000006, 0x0000000500000007, 0b1100), ("ilsl $lr0 $ls0 $omr1", 0x8000000000000001, 0x0000000100000001, 0b1100),
-    ("frelu $lr0 $ls0 $omr1", 0x8000000000000000, 0, 0b0011), ("frelu1 $lr0 $ls0 $omr1", 0x4000000000000000, 0, 0b0011),
-    ("fmax $lr0 $ls0 $omr1", 0x3F80000040000000, 0x4000000040000000, 0b0011), ("imin $lr0 $ls0 $omr1", 0x0000000100000005, 0x0000000100000004, 0b1100),
-    ("ipackbit $lr0 $ls0 $omr1", 0, 0x8000000000000000, 0b0011), ("frsqrt $lr0 $omr1", 0xBF8000003F800000, 0, 0b0011),
+    ("lpassa $lr0 $omr1", 0, 0, 15),
+    ("ipassa $lr0 $omr1", 0x0000000000000001, 0, 0b1100),
+    ("spassa $lr0 $omr1", 0x0001000000010000, 0, 0b0101),
+    ("iadd $lr0 $ls0 $omr1", 0x7FFFFFFF00000001, 0x0000000100000001, 0b0011),
+    ("uiadd $lr0 $ls0 $omr1", 0xFFFFFFFF00000001, 0x0000000100000001, 0b0011),
+    ("uisub $lr0 $ls0 $omr1", 0x0000000100000002, 0x0000000200000002, 0b0011),
+    ("isub $lr0 $ls0 $omr1", 0x0000000100000002, 0x0000000200000002, 0b0011),
+    ("uidec $lr0 $omr1", 0x0000000000000002, 0, 0b0011),
+    ("uiinc $lr0 $omr1", 0xFFFFFFFF00000002, 0, 0b0011),
+    ("ixor $lr0 $ls0 $omr1", 0x0000000500000006, 0x0000000500000007, 0b1100),
+    ("ilsl $lr0 $ls0 $omr1", 0x8000000000000001, 0x0000000100000001, 0b1100),
+    ("frelu $lr0 $ls0 $omr1", 0x8000000000000000, 0, 0b0011),
+    ("frelu1 $lr0 $ls0 $omr1", 0x4000000000000000, 0, 0b0011),
+    ("fmax $lr0 $ls0 $omr1", 0x3F80000040000000, 0x4000000040000000, 0b0011),
+    ("imin $lr0 $ls0 $omr1", 0x0000000100000005, 0x0000000100000004, 0b1100),
+    ("ipackbit $lr0 $ls0 $omr1", 0, 0x8000000000000000, 0b0011),
+    ("frsqrt $lr0 $omr1", 0xBF8000003F800000, 0, 0b0011),
     ("fvadd $lr0 $ls0 $omr1", 0x3F8000003F800000, 0xC0000000BF800000, 0b0011),  # -1; +0
-    ("dvadd $lr0 $ls0 $omr1", 0x3FF0000000000000, 0xC000000000000000, 0), ("hvpassa $lr0 $omr1", 0x3E00BE003E00BE00, 0, 0b1010),
-    ("hvpassar $lr0 $omr1", 0x3E00BE003E003E00, 0, 0b1011), ("fvpassar $lr0 $omr1", 0x3F800000BF800000, 0, 0b1100)
-]  # fmt: skip
+    ("dvadd $lr0 $ls0 $omr1", 0x3FF0000000000000, 0xC000000000000000, 0),
+    ("hvpassa $lr0 $omr1", 0x3E00BE003E00BE00, 0, 0b1010),
+    ("hvpassar $lr0 $omr1", 0x3E00BE003E003E00, 0, 0b1011),
+    ("fvpassar $lr0 $omr1", 0x3F800000BF800000, 0, 0b1100),
+]
 
 
 @pytest.mark.parametrize("case", FLAGS, ids=lambda c: c[0].split()[0])

@@ -1,4 +1,5 @@
-"""Transfers between PEs, L1BM and L2BM. Every LW of L1BM first holds (L1B << 32 | address), of L2BM (L2B << 40 | address), so that a
+"""Transfers between PEs, L1BM and L2BM. Every LW of L1BM first holds (L1B << 32 | address), of L2BM (L2B << 40 |
+address), so that a
 result says where it came from; addresses are worked out by hand from the mapping of each instruction."""
 
 from __future__ import annotations
@@ -7,9 +8,26 @@ import numpy as np
 import pytest
 
 COVERS = {
-    "l1bmp", "l1bmm", "l1bmm@n", "l1bmm4", "l1bmm4@n", "l1bmr{op}{r}", "l1bmr4{op}{r}", "l1bmd", "l1bmd+n", "l1bmd-n", "l2bmb", "l2bmb2",
-    "l2bmd", "l2bm@n", "l2bmr{op}", "l2bmr2{op}", "l2bmi@set", "l2bmdars", "l2bmdarw",
-}  # fmt: skip
+    "l1bmp",
+    "l1bmm",
+    "l1bmm@n",
+    "l1bmm4",
+    "l1bmm4@n",
+    "l1bmr{op}{r}",
+    "l1bmr4{op}{r}",
+    "l1bmd",
+    "l1bmd+n",
+    "l1bmd-n",
+    "l2bmb",
+    "l2bmb2",
+    "l2bmd",
+    "l2bm@n",
+    "l2bmr{op}",
+    "l2bmr2{op}",
+    "l2bmi@set",
+    "l2bmdars",
+    "l2bmdarw",
+}
 
 
 @pytest.fixture
@@ -38,7 +56,7 @@ TO_PE = [
     ("l1bmd+1 $lb256 $ln0v", (7, 9, 1), [256 + 33, 256 + 97, 256 + 161, 256 + 225]),  # the slot of MAB 8
     ("l1bmd+1 $lb0 $ln0v", (7, 0, 1), [61, 125, 189, 253]),  # MAB 0 takes that of MAB 15
     ("l1bmd-1 $lb0 $ln0v", (7, 15, 1), [1, 65, 129, 193]),  # MAB 15 takes that of MAB 0
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", TO_PE, ids=lambda c: c[0])
@@ -52,7 +70,7 @@ TO_PE_2LW = [
     ("l1bmp $llb100 $lln0v", (5, 3, 2), [(100, 104), (101, 105), (102, 106), (103, 107)]),
     ("l1bmm $llb32 $lln0v", (1, 2, 3), [(35, 39), (43, 47), (51, 55), (59, 63)]),
     ("l1bmm4 $llb128 $lln0v", (1, 13, 0), [(152, 156), (184, 188), (216, 220), (248, 252)]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", TO_PE_2LW, ids=lambda c: c[0])
@@ -71,14 +89,26 @@ def spread(machine) -> None:
 
 # instruction, L1B, {address: (long word index, PE)}
 FROM_PE = [
-    ("l1bmm@5 $lm0v $lb32", 3, {32: (0, pe(3, 5, 0)), 35: (0, pe(3, 5, 3)), 36: (1, pe(3, 5, 0)), 47: (3, pe(3, 5, 3))}),
-    ("l1bmm@5 $llm0v $llb32", 3, {32: (0, pe(3, 5, 0)), 36: (1, pe(3, 5, 0)), 40: (2, pe(3, 5, 0)), 63: (7, pe(3, 5, 3))}),
+    (
+        "l1bmm@5 $lm0v $lb32",
+        3,
+        {32: (0, pe(3, 5, 0)), 35: (0, pe(3, 5, 3)), 36: (1, pe(3, 5, 0)), 47: (3, pe(3, 5, 3))},
+    ),
+    (
+        "l1bmm@5 $llm0v $llb32",
+        3,
+        {32: (0, pe(3, 5, 0)), 36: (1, pe(3, 5, 0)), 40: (2, pe(3, 5, 0)), 63: (7, pe(3, 5, 3))},
+    ),
     ("l1bmm4@2 $lm0v $lb0", 0, {0: (0, pe(0, 2, 0)), 4: (0, pe(0, 6, 0)), 15: (0, pe(0, 14, 3)), 16: (1, pe(0, 2, 0))}),
-    ("l1bmm4@2 $llm0v $llb0", 0, {0: (0, pe(0, 2, 0)), 4: (1, pe(0, 2, 0)), 8: (0, pe(0, 6, 0)), 127: (7, pe(0, 14, 3))}),
+    (
+        "l1bmm4@2 $llm0v $llb0",
+        0,
+        {0: (0, pe(0, 2, 0)), 4: (1, pe(0, 2, 0)), 8: (0, pe(0, 6, 0)), 127: (7, pe(0, 14, 3))},
+    ),
     ("l1bmd $lm0v $lb512", 60, {512: (0, pe(60, 0, 0)), 512 + 64 + 41: (1, pe(60, 10, 1)), 767: (3, pe(60, 15, 3))}),
     ("l1bmd+2 $lm0v $lb0", 1, {8: (0, pe(1, 0, 0)), 0: (0, pe(1, 14, 0)), 255: (3, pe(1, 13, 3))}),
     ("l1bmd-1 $lm0v $lb0", 1, {0: (0, pe(1, 1, 0)), 60: (0, pe(1, 0, 0))}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", FROM_PE, ids=lambda c: c[0])
@@ -124,8 +154,11 @@ def test_sums_over_the_mabs(machine, run):
     mab = np.arange(4096) // 4 % 16
     machine.write("lm0", 0, np.stack([mab.astype(np.uint32)] * 2))
     machine.write("lm0", 2, np.stack([mab.astype(np.float32).view(np.uint32)] * 2))
-    run("l1bmriiadd $lm0 $lb0\nl1bmrffadd $lm2 $lb16\nl1bmriband $lm0 $lb32\nl1bmribor $lm0 $lb48\nl1bmrfmax $lm2 $lb64\nl1bmrfmin $lm2 $lb80\n"
-        "l1bmriand $lm0 $lb96\nl1bmrior $lm0 $lb112\nl1bmr4iiadd $lm0 $lb128\nl1bmr4ffadd $llm0 $llb224")
+    run(
+        "l1bmriiadd $lm0 $lb0\nl1bmrffadd $lm2 $lb16\nl1bmriband $lm0 $lb32\nl1bmribor $lm0 $lb48\n"
+        "l1bmrfmax $lm2 $lb64\nl1bmrfmin $lm2 $lb80\n"
+        "l1bmriand $lm0 $lb96\nl1bmrior $lm0 $lb112\nl1bmr4iiadd $lm0 $lb128\nl1bmr4ffadd $llm0 $llb224"
+    )
     state = machine.state
     read = lambda a: int(state.l1bm[17, a])  # noqa: E731
     pair = lambda w: w << 32 | w  # noqa: E731
@@ -136,13 +169,26 @@ def test_sums_over_the_mabs(machine, run):
     # quarters 0..3 sum 0+1+2+3, 4+5+6+7, ... at a + 16c + 4 quarter + p
     assert [read(128 + 16 * c + 4 * q + 1) for c in (0, 3) for q in range(4)] == [pair(s) for s in (6, 22, 38, 54)] * 2
     # 2LW: k = 1 is $lm2, at a + 32c + 8 quarter + 4k + p
-    assert [read(224 + 32 + 8 * q + 4 + 2) for q in range(4)] == [pair(s) for s in (0x40C00000, 0x41B00000, 0x42180000, 0x42580000)]
+    assert [read(224 + 32 + 8 * q + 4 + 2) for q in range(4)] == [
+        pair(s) for s in (0x40C00000, 0x41B00000, 0x42180000, 0x42580000)
+    ]
 
 
 def test_sums_that_end_in_halves(machine, run):
     """The four words of a PE become the four halves of one LW; half sums run on the single circuit."""
     ones = np.full(4096, 0x3F800000, np.uint32)
-    machine.write("lm0", 0, np.stack([ones, 2 * 0 + np.full(4096, 0x40000000, np.uint32), np.full(4096, 0x40400000, np.uint32), np.full(4096, 0x40800000, np.uint32)]))
+    machine.write(
+        "lm0",
+        0,
+        np.stack(
+            [
+                ones,
+                2 * 0 + np.full(4096, 0x40000000, np.uint32),
+                np.full(4096, 0x40400000, np.uint32),
+                np.full(4096, 0x40800000, np.uint32),
+            ]
+        ),
+    )
     machine.write("lm0", 4, np.full((2, 4096), 0x3E004000, np.uint32))  # halves 1, 2, 1, 2
     run("l1bmrffaddr $llm0 $lb0\nl1bmrhfadd $lm4 $lb16\nl1bmrffaddr $lm4e $lb32")
     got = [f"{int(machine.state.l1bm[40, a]):016x}" for a in (2, 18, 34)]
@@ -166,13 +212,17 @@ def test_three_extra_bits_of_the_adder(machine, run):
 # instruction, (L2B, L1B in it), {L1BM address: L2BM address}
 DOWN = [
     ("l2bmb $lc128 $lb64", (3, 5), {64: 128, 127: 191, 128: None}),
-    ("l2bmb@1 $lc128 $lb64", (3, 1), {64: 128}), ("l2bmb@1 $lc128 $lb64", (3, 2), {64: None}),
-    ("l2bmb@0/6 $lc128 $lb64", (3, 4), {64: 128}), ("l2bmb@0/6 $lc128 $lb64", (3, 5), {64: None}),
-    ("l2bmb@4,5,6,7 $lc128 $lb64", (3, 4), {64: 128}), ("l2bmb@4,5,6,7 $lc128 $lb64", (3, 3), {64: None}),
+    ("l2bmb@1 $lc128 $lb64", (3, 1), {64: 128}),
+    ("l2bmb@1 $lc128 $lb64", (3, 2), {64: None}),
+    ("l2bmb@0/6 $lc128 $lb64", (3, 4), {64: 128}),
+    ("l2bmb@0/6 $lc128 $lb64", (3, 5), {64: None}),
+    ("l2bmb@4,5,6,7 $lc128 $lb64", (3, 4), {64: 128}),
+    ("l2bmb@4,5,6,7 $lc128 $lb64", (3, 3), {64: None}),
     ("l2bmb2 $lc64 $lb16", (2, 5), {16: 64 + 32, 32: 64 + 64 + 32, 16 + 63: 64 + 192 + 47}),  # pair 2
     ("l2bmd $lc256 $lb8", (7, 6), {8: 256 + 48, 15: 256 + 55, 16: 256 + 64 + 48, 39: 256 + 192 + 55, 40: None}),
-    ("l2bmd@6 $lc256 $lb8", (7, 6), {8: 256 + 48}), ("l2bmd@6 $lc256 $lb8", (7, 5), {8: None}),
-]  # fmt: skip
+    ("l2bmd@6 $lc256 $lb8", (7, 6), {8: 256 + 48}),
+    ("l2bmd@6 $lc256 $lb8", (7, 5), {8: None}),
+]
 
 
 @pytest.mark.parametrize("case", DOWN, ids=lambda c: f"{c[0]}-{c[1]}")
@@ -189,20 +239,26 @@ def test_l2bm_to_l1bm(filled, run, case):
 UP = [
     ("l2bmd $lb8 $lc256", 1, {256: (0, 8), 256 + 8: (1, 8), 256 + 63: (7, 15), 256 + 64: (0, 16), 511: (7, 39)}),
     ("l2bm@5 $lb32 $lc1024", 6, {1024: (5, 32), 1087: (5, 95)}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", UP, ids=lambda c: c[0])
 def test_l1bm_to_l2bm(filled, run, case):
     text, l2b, expected = case
     run(text)
-    assert {a: int(filled.state.l2bm[l2b, a]) for a in expected} == {a: (8 * l2b + b) << 32 | s for a, (b, s) in expected.items()}
+    assert {a: int(filled.state.l2bm[l2b, a]) for a in expected} == {
+        a: (8 * l2b + b) << 32 | s for a, (b, s) in expected.items()
+    }
 
 
 def test_reductions_over_l1bs(machine, run):
     """L1B b of each L2B holds b + 1."""
     machine.state.l1bm[:, :64] = (np.arange(64, dtype=np.uint64) % np.uint64(8) + np.uint64(1))[:, None]
-    run("l2bmrliadd $lb0 $lc0\nl2bmrliadd@1/6 $lb0 $lc64\nl2bmr2liadd $lb0 $lc128\nl2bmrlmax@0,1,2,3 $lb0 $lc384" .replace("lmax", "dmax"))
+    run(
+        "l2bmrliadd $lb0 $lc0\nl2bmrliadd@1/6 $lb0 $lc64\nl2bmr2liadd $lb0 $lc128\nl2bmrlmax@0,1,2,3 $lb0 $lc384".replace(
+            "lmax", "dmax"
+        )
+    )
     lc = machine.state.l2bm[4]
     assert int(lc[0]) == 36 and int(lc[63]) == 36  # 1 + ... + 8
     assert int(lc[64]) == 2 + 4 + 6 + 8  # L1Bs 1, 3, 5, 7
@@ -225,7 +281,10 @@ def test_dram_addresses_from_l2bm(machine, run):
     state.l2bm[:, 2] = np.uint64(1 << 32 | 2)
     for g in range(4):
         state.dram[g].write(0, np.arange(1024, dtype=np.uint64) + np.uint64(g * 10000))
-    run("l2bmdars $lc0@.0 $dar10\nl2bmdarw\nl2bmdarw\nmvp/n64i01 $di10 $lc512@.1\nnop; wait i01\nmvp/n64nd2i02 $di12 $lc1024@.1\nnop; wait i02")
+    run(
+        "l2bmdars $lc0@.0 $dar10\nl2bmdarw\nl2bmdarw\nmvp/n64i01 $di10 $lc512@.1\nnop; wait i01\n"
+        "mvp/n64nd2i02 $di12 $lc1024@.1\nnop; wait i02"
+    )
     assert state.dar[2, 10:16].tolist() == [7, 9, 11, 13, 1, 2]
     lc = state.l2bm[5]  # group 2, L2B 1
     assert [int(lc[512 + 16 * i]) for i in range(4)] == [20000 + 16 * e for e in (7, 9, 11, 13)]

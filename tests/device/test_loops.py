@@ -82,10 +82,18 @@ def bundles(draw):
     kind = draw(st.integers(0, 9))
     if kind < 7:
         name, count = draw(st.sampled_from([("fvfma", 3), ("fvadd", 2), ("fvmul", 2), ("fvpassa", 1)]))
-        instructions.append(m.Instruction(name, (*[draw(operands()) for _ in range(count)], draw(operands(destination=True)))))
+        instructions.append(
+            m.Instruction(name, (*[draw(operands()) for _ in range(count)], draw(operands(destination=True))))
+        )
     if kind > 3:
-        name, count = draw(st.sampled_from([("iadd", 2), ("ixor", 2), ("fmax", 2), ("ipassa", 1), ("msr", 1), ("lbsl", 2), ("gbfn", 1)]))
-        instructions.append(m.Instruction(name, (*[draw(operands()) for _ in range(count)], draw(operands(destination=True)))))
+        name, count = draw(
+            st.sampled_from(
+                [("iadd", 2), ("ixor", 2), ("fmax", 2), ("ipassa", 1), ("msr", 1), ("lbsl", 2), ("gbfn", 1)]
+            )
+        )
+        instructions.append(
+            m.Instruction(name, (*[draw(operands()) for _ in range(count)], draw(operands(destination=True))))
+        )
     if draw(st.integers(0, 6)) == 0:
         instructions.append(m.Instruction("l1bmm", (m.Operand(m.L1BM, 64, 2, strides=(16,)), m.Operand(m.NOWRITE))))
     return m.Bundle(tuple(instructions))
@@ -110,11 +118,27 @@ def test_random_bodies(pair, body, count, seed):
 def test_nested_loops_with_moves_and_masks(pair):
     looped, unrolled = pair
     lm = m.Operand(m.LM0, 0, 2, 2, strides=(64, 8))
-    inner = m.Loop(4, (m.Bundle((m.Instruction("fvadd", (lm, m.Operand(m.GRF0, 0, 2, 2), m.Operand(m.LM1, 0, 2, 2, strides=(64, 8)))),)),))
-    move = m.Move("mvp", m.Operand(m.L2BM, 0, block=0, strides=(64,)), m.Operand(m.DRAM, 128, strides=(256,)), 64, tag=1)
+    inner = m.Loop(
+        4,
+        (
+            m.Bundle(
+                (m.Instruction("fvadd", (lm, m.Operand(m.GRF0, 0, 2, 2), m.Operand(m.LM1, 0, 2, 2, strides=(64, 8)))),)
+            ),
+        ),
+    )
+    move = m.Move(
+        "mvp", m.Operand(m.L2BM, 0, block=0, strides=(64,)), m.Operand(m.DRAM, 128, strides=(256,)), 64, tag=1
+    )
     wait = m.Bundle((m.Instruction("nop"), m.wait(1)))
     mask = m.Bundle((m.Instruction("isub", (m.Operand(m.PEID), m.Operand(m.GRF1, 16, 2), m.Operand(m.OMR, 1))),))
-    write = m.Bundle((m.Instruction("ipassa", (m.Operand(m.GRF1, 0, 2, 2), m.Operand(m.GRF0, 32, 2, 2, mask=m.Mask(register=1), strides=(8,)))),))
+    write = m.Bundle(
+        (
+            m.Instruction(
+                "ipassa",
+                (m.Operand(m.GRF1, 0, 2, 2), m.Operand(m.GRF0, 32, 2, 2, mask=m.Mask(register=1), strides=(8,))),
+            ),
+        )
+    )
     program = (m.Loop(3, (inner, move, wait, mask, m.MaskLine(1, "m"), write, m.MaskLine(0))),)
     for machine in pair:
         seed_state(machine, 5)
@@ -125,7 +149,21 @@ def test_nested_loops_with_moves_and_masks(pair):
 
 def test_an_accumulator_is_not_batched(pair):
     looped, unrolled = pair
-    body = (m.Bundle((m.Instruction("fvfma", (m.Operand(m.LM0, 0, 2, 2, strides=(8,)), m.Operand(m.LM1, 0, 2, 2), m.Operand(m.GRF0, 0, 2, 2), m.Operand(m.GRF0, 0, 2, 2))),)),)
+    body = (
+        m.Bundle(
+            (
+                m.Instruction(
+                    "fvfma",
+                    (
+                        m.Operand(m.LM0, 0, 2, 2, strides=(8,)),
+                        m.Operand(m.LM1, 0, 2, 2),
+                        m.Operand(m.GRF0, 0, 2, 2),
+                        m.Operand(m.GRF0, 0, 2, 2),
+                    ),
+                ),
+            )
+        ),
+    )
     program = (m.Loop(16, body),)
     for machine in pair:
         seed_state(machine, 2)

@@ -30,7 +30,9 @@ def test_single_fma_mul_add(seed, a, b, c):
     x, y, z = (elements(rng, SINGLE, kind=k) for k in (a, b, c))
     # a quarter of the sums cancel, or nearly
     p = np.array([mau.vector_fma(int(u), int(v), None, "f") for u, v in zip(x, y)], np.uint64)
-    z = np.where(rng.random(LANES) < 0.25, (p ^ np.uint64(0x80000000)) + rng.integers(0, 2, LANES, dtype=np.uint64), z) & np.uint64(0xFFFFFFFF)
+    z = np.where(
+        rng.random(LANES) < 0.25, (p ^ np.uint64(0x80000000)) + rng.integers(0, 2, LANES, dtype=np.uint64), z
+    ) & np.uint64(0xFFFFFFFF)
     one, out = np.arange(1), np.zeros((1, LANES), U)
     mau_single.mul(row(x), one, row(y), one, out, one, U(0), U(0))
     np.testing.assert_array_equal(out[0], p.astype(U))
@@ -39,7 +41,9 @@ def test_single_fma_mul_add(seed, a, b, c):
     expected = [mau.vector_fma(int(u) ^ flip, int(v), int(w) ^ flip, "f") for u, v, w in zip(x, y, z)]
     np.testing.assert_array_equal(out[0], np.array(expected, U))
     mau_single.add(row(x), one, row(z), one, out, one, U(0), U(0))
-    np.testing.assert_array_equal(out[0], np.array([mau.vector_fma(int(u), None, int(w), "f") for u, w in zip(x, z)], U))
+    np.testing.assert_array_equal(
+        out[0], np.array([mau.vector_fma(int(u), None, int(w), "f") for u, w in zip(x, z)], U)
+    )
     mau_single.passa(row(x), one, out, one, U(0))
     np.testing.assert_array_equal(out[0], np.array([mau.vector_fma(int(u), None, None, "f") for u in x], U))
 
@@ -50,8 +54,18 @@ def test_single_with_half_results(seed, a, b, c, with_product, with_sum):
     rng = np.random.default_rng(seed)
     x, y, z = (np.stack([elements(rng, SINGLE, kind=k) for _ in range(2)]) for k in (a, b, c))
     two, one, out = np.arange(2), np.arange(1), np.zeros((1, LANES), U)
-    mau_single.short_result(x.astype(U), two, y.astype(U), two, z.astype(U), two, out, one, U(0), U(0), U(0), with_product, with_sum)
-    halves = np.array([[mau.vector_fma(int(u), int(v) if with_product else None, int(w) if with_sum else None, "f", HALF) for u, v, w in zip(x[i], y[i], z[i])] for i in range(2)])
+    mau_single.short_result(
+        x.astype(U), two, y.astype(U), two, z.astype(U), two, out, one, U(0), U(0), U(0), with_product, with_sum
+    )
+    halves = np.array(
+        [
+            [
+                mau.vector_fma(int(u), int(v) if with_product else None, int(w) if with_sum else None, "f", HALF)
+                for u, v, w in zip(x[i], y[i], z[i])
+            ]
+            for i in range(2)
+        ]
+    )
     np.testing.assert_array_equal(out[0], (halves[0] << 16 | halves[1]).astype(U))
 
 
@@ -64,8 +78,37 @@ def test_half_vectors(seed, a, b, c, with_product, with_sum, short):
     pack = lambda h: np.stack([h[0] << 16 | h[1], h[2] << 16 | h[3]]).astype(U)  # noqa: E731
     rows2, rows4 = np.arange(2), np.arange(4)
     out = np.zeros((4, LANES), U)
-    mau_half.calculate(pack(x), rows2, pack(y), rows2, z.astype(U), rows4, out, rows2 if short else rows4, U(0), U(0), U(0), with_product, with_sum, short)
-    expected = np.array([[mau.vector_fma(int(x[i, k]), int(y[i, k]) if with_product else None, int(z[i, k]) if with_sum else None, "h", HALF if short else None) for k in range(LANES)] for i in range(4)])
+    mau_half.calculate(
+        pack(x),
+        rows2,
+        pack(y),
+        rows2,
+        z.astype(U),
+        rows4,
+        out,
+        rows2 if short else rows4,
+        U(0),
+        U(0),
+        U(0),
+        with_product,
+        with_sum,
+        short,
+    )
+    expected = np.array(
+        [
+            [
+                mau.vector_fma(
+                    int(x[i, k]),
+                    int(y[i, k]) if with_product else None,
+                    int(z[i, k]) if with_sum else None,
+                    "h",
+                    HALF if short else None,
+                )
+                for k in range(LANES)
+            ]
+            for i in range(4)
+        ]
+    )
     np.testing.assert_array_equal(out[:2] if short else out, pack(expected) if short else expected.astype(U))
 
 
@@ -77,8 +120,29 @@ def test_double_vectors(seed, a, b, c, with_product, with_sum, short):
     p = np.array([mau.vector_fma(int(u), int(v), None, "d") for u, v in zip(x, y)], np.uint64)
     z = np.where(rng.random(LANES) < 0.25, (p ^ np.uint64(1 << 63)) + rng.integers(0, 2, LANES, dtype=np.uint64), z)
     rows, out = np.arange(2), np.zeros((2, LANES), U)
-    mau_double.calculate(words_of(x[None]), rows, words_of(y[None]), rows, words_of(z[None]), rows, out, rows[:1] if short else rows, np.uint64(0), np.uint64(0), np.uint64(0), with_product, with_sum, mau_double.ALL, short)
-    expected = [mau.vector_fma(int(u), int(v) if with_product else None, int(w) if with_sum else None, "d", SINGLE if short else None) for u, v, w in zip(x, y, z)]
+    mau_double.calculate(
+        words_of(x[None]),
+        rows,
+        words_of(y[None]),
+        rows,
+        words_of(z[None]),
+        rows,
+        out,
+        rows[:1] if short else rows,
+        np.uint64(0),
+        np.uint64(0),
+        np.uint64(0),
+        with_product,
+        with_sum,
+        mau_double.ALL,
+        short,
+    )
+    expected = [
+        mau.vector_fma(
+            int(u), int(v) if with_product else None, int(w) if with_sum else None, "d", SINGLE if short else None
+        )
+        for u, v, w in zip(x, y, z)
+    ]
     np.testing.assert_array_equal(out[0] if short else lws_of(out)[0], np.array(expected, np.uint64))
 
 
@@ -141,7 +205,11 @@ def test_matrix_products(precision, seed, kind, zkind, with_sum, short, extended
     halves = [mau_double.UPPER, mau_double.LOWER] if precision == "d" else [None]
     for half in halves:
         if precision == "h":
-            packed, ext, scales = np.zeros(64 * matrix.PACKED_STEP, U), np.zeros(64 * matrix.PACKED_STEP, U), np.zeros(1024 * 16, np.float32)
+            packed, ext, scales = (
+                np.zeros(64 * matrix.PACKED_STEP, U),
+                np.zeros(64 * matrix.PACKED_STEP, U),
+                np.zeros(1024 * 16, np.float32),
+            )
             special = matrix.decode_half(raw, packed, ext, scales)
             matrix.half(packed, ext, scales, special, x, xr, z, zr, out, orow, U(0), U(0), with_sum, short)
         elif precision == "d":
@@ -159,7 +227,9 @@ def test_matrix_products(precision, seed, kind, zkind, with_sum, short, extended
                     if half is not None and (i < 2) != (half == mau_double.UPPER):
                         expected = mau.vector_fma(zz, None, None, precision, target) if with_sum else 0
                     else:
-                        expected = mau.matrix_row([int(v) for v in a[i][mab]], [int(v) for v in xs[c][mab]], zz, precision, target)
+                        expected = mau.matrix_row(
+                            [int(v) for v in a[i][mab]], [int(v) for v in xs[c][mab]], zz, precision, target
+                        )
                     assert got[i] == expected, (precision, mab, c, i)
 
 
@@ -168,16 +238,25 @@ def result_elements(out: np.ndarray, c: int, mab: int, precision: str, short: bo
     if precision == "h":
         if short:
             w = pes[2 * c : 2 * c + 2]
-            return [int(w[i // 2, p] >> np.uint64(16 if i % 2 == 0 else 0)) & 0xFFFF for p in range(4) for i in range(4)]
+            return [
+                int(w[i // 2, p] >> np.uint64(16 if i % 2 == 0 else 0)) & 0xFFFF for p in range(4) for i in range(4)
+            ]
         return [int(pes[4 * c + i, p]) for p in range(4) for i in range(4)]
     if precision == "d":
-        return [int(pes[c, p]) for p in range(4)] if short else [int(pes[2 * c, p] << np.uint64(32) | pes[2 * c + 1, p]) for p in range(4)]
+        return (
+            [int(pes[c, p]) for p in range(4)]
+            if short
+            else [int(pes[2 * c, p] << np.uint64(32) | pes[2 * c + 1, p]) for p in range(4)]
+        )
     if short:
         return [int(pes[c, p]) >> s & 0xFFFF for p in range(4) for s in (16, 0)]
     return [int(pes[2 * c + w, p]) for p in range(4) for w in range(2)]
 
 
-@pytest.mark.parametrize("precision,keep,extended", [("d", 9, False), ("f", 9, False), ("g", 9, False)] + [("h", k, e) for k in (6, 7, 8, 9) for e in (False, True)])
+@pytest.mark.parametrize(
+    "precision,keep,extended",
+    [("d", 9, False), ("f", 9, False), ("g", 9, False)] + [("h", k, e) for k in (6, 7, 8, 9) for e in (False, True)],
+)
 @settings(max_examples=4, deadline=None)
 @given(seeds, kinds)
 def test_block_float_conversion(precision, keep, extended, seed, kind):
@@ -217,7 +296,9 @@ def test_suffixes_change_formats(seed, kind):
     np.testing.assert_array_equal(out, np.array([[convert(int(v), HALF, SINGLE) for v in r] for r in halves], U))
     singles = np.stack([elements(rng, SINGLE, kind=kind) for _ in range(2)])
     rows.extend_single(singles[:1].astype(U), one, out, two, U(0))
-    np.testing.assert_array_equal(lws_of(out)[0], np.array([convert(int(v), SINGLE, DOUBLE) for v in singles[0]], np.uint64))
+    np.testing.assert_array_equal(
+        lws_of(out)[0], np.array([convert(int(v), SINGLE, DOUBLE) for v in singles[0]], np.uint64)
+    )
     rows.reduce_single(singles.astype(U), two, out, one, U(0))
     short = np.array([[convert(int(v), SINGLE, HALF) for v in r] for r in singles])
     np.testing.assert_array_equal(out[0], (short[0] << 16 | short[1]).astype(U))

@@ -15,14 +15,96 @@ from .bits import PES, kernel
 OPS = {
     name: number
     for number, name in enumerate(
-        "inc dec not lnot and or xor add sub lsl ulsr lsr bsl bsr packbit umax umin max min fmax fmin relu0 relu1 relu2 relu3 "
-        "lrelud lreluo ilrelud carry borrow zero_carry zero_borrow chose_umax chose_umin chose_max chose_min chose_fmax chose_fmin "
-        "floor ftoi uftoi rsqrt".split()
+        [
+            "inc",
+            "dec",
+            "not",
+            "lnot",
+            "and",
+            "or",
+            "xor",
+            "add",
+            "sub",
+            "lsl",
+            "ulsr",
+            "lsr",
+            "bsl",
+            "bsr",
+            "packbit",
+            "umax",
+            "umin",
+            "max",
+            "min",
+            "fmax",
+            "fmin",
+            "relu0",
+            "relu1",
+            "relu2",
+            "relu3",
+            "lrelud",
+            "lreluo",
+            "ilrelud",
+            "carry",
+            "borrow",
+            "zero_carry",
+            "zero_borrow",
+            "chose_umax",
+            "chose_umin",
+            "chose_max",
+            "chose_min",
+            "chose_fmax",
+            "chose_fmin",
+            "floor",
+            "ftoi",
+            "uftoi",
+            "rsqrt",
+        ]
     )
 }
-(INC, DEC, NOT, LNOT, AND, OR, XOR, ADD, SUB, LSL, ULSR, LSR, BSL, BSR, PACKBIT, UMAX, UMIN, MAX, MIN, FMAX, FMIN, RELU0, RELU1,
- RELU2, RELU3, LRELUD, LRELUO, ILRELUD, CARRY, BORROW, ZERO_CARRY, ZERO_BORROW, CHOSE_UMAX, CHOSE_UMIN, CHOSE_MAX, CHOSE_MIN,
- CHOSE_FMAX, CHOSE_FMIN, FLOOR, FTOI, UFTOI, RSQRT) = range(len(OPS))  # fmt: skip
+(
+    INC,
+    DEC,
+    NOT,
+    LNOT,
+    AND,
+    OR,
+    XOR,
+    ADD,
+    SUB,
+    LSL,
+    ULSR,
+    LSR,
+    BSL,
+    BSR,
+    PACKBIT,
+    UMAX,
+    UMIN,
+    MAX,
+    MIN,
+    FMAX,
+    FMIN,
+    RELU0,
+    RELU1,
+    RELU2,
+    RELU3,
+    LRELUD,
+    LRELUO,
+    ILRELUD,
+    CARRY,
+    BORROW,
+    ZERO_CARRY,
+    ZERO_BORROW,
+    CHOSE_UMAX,
+    CHOSE_UMIN,
+    CHOSE_MAX,
+    CHOSE_MIN,
+    CHOSE_FMAX,
+    CHOSE_FMIN,
+    FLOOR,
+    FTOI,
+    UFTOI,
+    RSQRT,
+) = range(len(OPS))
 
 # --- one element ---------------------------------------------------------------------------------------------------------
 # u is the element in the low `bits` bits of a uint64, mbits the mantissa bits of the float format of that width.
@@ -111,7 +193,7 @@ def _ftoi(x, bits, mbits, unsigned):
 
 
 #: Seeds of 1/sqrt by parity of the exponent and 4 mantissa bits: k/64 (inferred, agrees with published results).
-RSQRT = np.array(
+SEEDS = np.array(
     [63, 62, 60, 58, 57, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45]
     + [45, 43, 42, 41, 40, 39, 38, 37, 36, 36, 35, 34, 34, 33, 33, 32],
     np.int64,
@@ -131,7 +213,7 @@ def _rsqrt(x, bits, mbits):
     unbiased = int64(e) - bias
     parity = unbiased & int64(1)
     index = int64((x >> uint64(mbits - 4)) & uint64(15))
-    k = RSQRT[parity * 16 + index]
+    k = SEEDS[parity * 16 + index]
     exponent = -((unbiased - parity) // 2) - 1 + bias
     return (uint64(exponent) << uint64(mbits)) | (uint64(k - 32) << uint64(mbits - 5))
 
@@ -163,22 +245,22 @@ def _element(op, x, y, bits, mbits):
         return ((x << one) | (y >> uint64(bits - 1))) & every
     if op == LNOT:
         return one if x == uint64(0) else uint64(0)
-    if op == UMAX or op == CHOSE_UMAX:
+    if op in (UMAX, CHOSE_UMAX):
         keep = x >= y
         return (uint64(0) if keep else msb) if op == CHOSE_UMAX else (x if keep else y)
-    if op == UMIN or op == CHOSE_UMIN:
+    if op in (UMIN, CHOSE_UMIN):
         keep = x <= y
         return (uint64(0) if keep else msb) if op == CHOSE_UMIN else (x if keep else y)
-    if op == MAX or op == CHOSE_MAX:
+    if op in (MAX, CHOSE_MAX):
         keep = _signed(x, bits) >= _signed(y, bits)
         return (uint64(0) if keep else msb) if op == CHOSE_MAX else (x if keep else y)
-    if op == MIN or op == CHOSE_MIN:
+    if op in (MIN, CHOSE_MIN):
         keep = _signed(x, bits) <= _signed(y, bits)
         return (uint64(0) if keep else msb) if op == CHOSE_MIN else (x if keep else y)
-    if op == FMAX or op == CHOSE_FMAX:
+    if op in (FMAX, CHOSE_FMAX):
         keep = not _float_less(x, y, bits, mbits)
         return (uint64(0) if keep else msb) if op == CHOSE_FMAX else (x if keep else y)
-    if op == FMIN or op == CHOSE_FMIN:
+    if op in (FMIN, CHOSE_FMIN):
         keep = not _float_less(y, x, bits, mbits)
         return (uint64(0) if keep else msb) if op == CHOSE_FMIN else (x if keep else y)
     if RELU0 <= op <= RELU3:
@@ -195,7 +277,7 @@ def _element(op, x, y, bits, mbits):
         return _ftoi(x, bits, mbits, False)
     if op == UFTOI:
         return _ftoi(x, bits, mbits, True)
-    if op == RSQRT_OP:
+    if op == RSQRT:
         return _rsqrt(x, bits, mbits)
     if op == CARRY:
         return msb if ((x + y) & every) < x else uint64(0)
@@ -220,9 +302,6 @@ def _element(op, x, y, bits, mbits):
     if op == ADD:
         return (x + y) & every
     return (x - y) & every
-
-
-RSQRT_OP = OPS["rsqrt"]
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------------
@@ -268,7 +347,7 @@ def words(op, xm, xr, ym, yr, om, orow):
             for k in range(PES):
                 s = uint32(y[k] & uint32(63))
                 buffer[k] = uint32(int32(x[k]) >> int32(min(s, uint32(31))))
-        elif op == FMAX or op == FMIN:
+        elif op in (FMAX, FMIN):
             # A key that orders like the number: both zeros are 0.
             for k in range(PES):
                 a, b = uint32(x[k]), uint32(y[k])

@@ -9,7 +9,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 #: Kernels are cached beside their file, run without the GIL, and neither check bounds nor reorder floating-point sums.
-kernel = njit(cache=True, nogil=True, boundscheck=False, fastmath=False, error_model="numpy")
+kernel: Any = njit(cache=True, nogil=True, boundscheck=False, fastmath=False, error_model="numpy")
 PES = 4096
 
 

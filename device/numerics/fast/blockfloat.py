@@ -131,9 +131,7 @@ def _half_element(h, c, b, extended):
     m = uint32(uint32(h & uint32(511)) | uint32(512))
     difference = int32(c - e)
     shift = int32(1) + difference
-    apart = extended and (
-        difference > int32(6) + b or (difference == int32(6) + b and m != uint32(1023))
-    )
+    apart = extended and (difference > int32(6) + b or (difference == int32(6) + b and m != uint32(1023)))
     shift = int32(shift - 6) if apart else shift
     shift = min(shift, int32(15))
     half = uint32(uint32(1) << uint32(shift - 1))
@@ -161,8 +159,14 @@ def halves(sm, sr, om, orow, b, extended):
             c = common[k]
             c = int32(c + b) if c > int32(0) else c
             u, v = uint32(x[k]), uint32(y[k])
-            first[k] = uint32((_half_element(uint32(u >> uint32(16)), c, b, extended) << uint32(16)) | _half_element(uint32(u & uint32(0xFFFF)), c, b, extended))
-            second[k] = uint32((_half_element(uint32(v >> uint32(16)), c, b, extended) << uint32(16)) | _half_element(uint32(v & uint32(0xFFFF)), c, b, extended))
+            first[k] = uint32(
+                (_half_element(uint32(u >> uint32(16)), c, b, extended) << uint32(16))
+                | _half_element(uint32(u & uint32(0xFFFF)), c, b, extended)
+            )
+            second[k] = uint32(
+                (_half_element(uint32(v >> uint32(16)), c, b, extended) << uint32(16))
+                | _half_element(uint32(v & uint32(0xFFFF)), c, b, extended)
+            )
         oa, ob = om[orow[2 * i]], om[orow[2 * i + 1]]
         for k in range(PES):
             oa[k] = first[k]

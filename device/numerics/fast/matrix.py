@@ -1,7 +1,8 @@
 """Matrix operations of the MAU: decoded matrix registers, and exact products of block floats.
 
 A matrix register side is decoded once after it was written. Block floats have no hidden bit: the conversion shifts 1.m right
-by one, so the first mantissa bit is worth 2^(exponent - bias) and the last one 2^(exponent - bias - 8) in a half. All elements of a row (and of a vector x) share one exponent, so the sum over j is an integer of few
+by one, so the first mantissa bit is worth 2^(exponent - bias) and the last one 2^(exponent - bias - 8) in a half.
+All elements of a row (and of a vector x) share one exponent, so the sum over j is an integer of few
 bits times a power of two: 22 bits for half (computed as integers), 48 for g and f (in double, exact).
 
 Decoded arrays are flat and ordered [L1B][row i][column j][MAB], so that the innermost loop runs over the 16 MABs of an L1B with
@@ -30,14 +31,16 @@ PACKED_STEP, X_STEP = 2048 + 16, 512 + 16
 
 
 # --- half: decoding ------------------------------------------------------------------------------------------------------
-# A block has the largest exponent field of its elements. An element with exponent field 0 belongs to the extended representation and
+# A block has the largest exponent field of its elements. An element with exponent field 0 belongs to the extended
+# representation and
 # counts from 6 below; its mantissa is kept apart, so that both parts are small integers.
 EXTENDED, INFINITE = 1, 2
 
 
 @kernel
 def _uniform(a, b, common):
-    """Whether all elements of each block of 16 halves (rows a, b) have one exponent field that is not infinity's; if so, it is stored."""
+    """Whether all elements of each block of 16 halves (rows a, b) have one exponent field that is not infinity's; if
+    so, it is stored."""
     found = uint32(0)
     for j in range(PES // 4):
         first = uint32(uint32(a[4 * j] >> uint32(25)) & uint32(63))
@@ -156,8 +159,11 @@ def decode_half(raw, packed, packed_extended, scales):
 
 
 # --- half: product -------------------------------------------------------------------------------------------------------
-@intrinsic
-def _row_products(typingctx: Any, a: Any, ai: Any, x: Any, xi: Any, out: Any, oi: Any):
+_intrinsic: Any = intrinsic
+
+
+@_intrinsic
+def _row_products(typingctx: Any, a: Any, ai: Any, x: Any, xi: Any, out: Any, oi: Any) -> Any:
     """out[oi + 16 c + m] = sum over 16 columns of a[ai + .., m] * x[xi + .., c, m] as 32-bit integers.
 
     a holds 8 pairs of 16-bit columns for 16 MABs, x the same for each of 4 cycles. Written as vector code so that a pair of
@@ -187,7 +193,9 @@ def _row_products(typingctx: Any, a: Any, ai: Any, x: Any, xi: Any, out: Any, oi
             row = load(pa, j)
             for c in range(4):
                 product = builder.mul(row, load(px, 4 * j + c))
-                term = builder.add(builder.shuffle_vector(product, nothing, even), builder.shuffle_vector(product, nothing, odd))
+                term = builder.add(
+                    builder.shuffle_vector(product, nothing, even), builder.shuffle_vector(product, nothing, odd)
+                )
                 totals[c] = term if totals[c] is None else builder.add(totals[c], term)
         for c in range(4):
             builder.store(totals[c], builder.gep(po, [i32(c)])).align = 4
@@ -409,7 +417,9 @@ def single(values, lows, scales, omits, xm, xr, zm, zr, om, orow, sx, sz, with_s
                         for j in range(0, 128, 32):
                             omitted = lows[ai + j + m] * x_low[xi + j + m]
                             correction = 256.0 - omitted if omitted != 0.0 else 0.0
-                            t += values[ai + j + m] * x[xi + j + m] + correction * (scales[ai + j + m] * x_scale[xi + j + m])
+                            t += values[ai + j + m] * x[xi + j + m] + correction * (
+                                scales[ai + j + m] * x_scale[xi + j + m]
+                            )
                         sums[o + m] = t
                 else:
                     for m in range(MABS):

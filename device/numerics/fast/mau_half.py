@@ -6,7 +6,7 @@ The product of two halves is exact (20 bits). An infinite half counts as 2^128, 
 from __future__ import annotations
 
 import numpy as np
-from numba import float64, uint32, uint64
+from numba import uint32, uint64
 
 from .bits import PES, double_of, kernel
 from .mau_single import any_value

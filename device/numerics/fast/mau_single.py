@@ -56,7 +56,9 @@ def ordinary_product(xu, yu):
     omitted = int32(int32(xu & uint32(31)) * int32(yu & uint32(31)))
     correction = int32(int32(256) - omitted) if omitted != int32(0) else int32(0)
     # 2^(ex + ey - 46) with the sign of the product, put together as the upper half of a double
-    exponent = uint32(uint32(uint32(xu >> uint32(23)) & uint32(255)) + uint32(uint32(yu >> uint32(23)) & uint32(255)) + uint32(723))
+    exponent = uint32(
+        uint32(uint32(xu >> uint32(23)) & uint32(255)) + uint32(uint32(yu >> uint32(23)) & uint32(255)) + uint32(723)
+    )
     upper = uint32(uint32(exponent << uint32(20)) | uint32(uint32(xu ^ yu) & SIGN))
     scale = double_of(uint64(upper) << uint64(32))
     return float64(single_of(xu)) * float64(single_of(yu)) + float64(correction) * scale
@@ -116,15 +118,26 @@ def _copy(source, target):
 
 # --- kernels -------------------------------------------------------------------------------------------------------------
 @kernel
+def _same(a, b):
+    """Whether two rows are one: then the result needs a buffer, so that the row can be done again."""
+    return a.ctypes.data == b.ctypes.data
+
+
+@kernel
 def fma(xm, xr, ym, yr, zm, zr, om, orow, sx, sy, sz):
     """om[orow] = (+-x) * (+-y) + (+-z) per word; sx, sy, sz are sign masks (0 or 0x80000000)."""
     buffer = np.empty(PES, np.uint32)
     for i in range(xr.size):
-        x, y, z = xm[xr[i]], ym[yr[i]], zm[zr[i]]
-        if _fma_row(x, y, z, sx, sy, sz, buffer):
+        x, y, z, out = xm[xr[i]], ym[yr[i]], zm[zr[i]], om[orow[i]]
+        shared = _same(x, out) or _same(y, out) or _same(z, out)
+        target = buffer if shared else out
+        if _fma_row(x, y, z, sx, sy, sz, target):
             for k in range(PES):
-                buffer[k] = to_single(odd_sum(any_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy)), any_value(uint32(z[k] ^ sz))))
-        _copy(buffer, om[orow[i]])
+                target[k] = to_single(
+                    odd_sum(any_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy)), any_value(uint32(z[k] ^ sz)))
+                )
+        if shared:
+            _copy(buffer, out)
 
 
 @kernel
@@ -132,11 +145,14 @@ def mul(xm, xr, ym, yr, om, orow, sx, sy):
     """om[orow] = (+-x) * (+-y)."""
     buffer = np.empty(PES, np.uint32)
     for i in range(xr.size):
-        x, y = xm[xr[i]], ym[yr[i]]
-        if _mul_row(x, y, sx, sy, buffer):
+        x, y, out = xm[xr[i]], ym[yr[i]], om[orow[i]]
+        shared = _same(x, out) or _same(y, out)
+        target = buffer if shared else out
+        if _mul_row(x, y, sx, sy, target):
             for k in range(PES):
-                buffer[k] = to_single(any_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy)))
-        _copy(buffer, om[orow[i]])
+                target[k] = to_single(any_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy)))
+        if shared:
+            _copy(buffer, out)
 
 
 @kernel
@@ -144,11 +160,14 @@ def add(xm, xr, zm, zr, om, orow, sx, sz):
     """om[orow] = (+-x) + (+-z): the second factor is 1, so nothing is left out."""
     buffer = np.empty(PES, np.uint32)
     for i in range(xr.size):
-        x, z = xm[xr[i]], zm[zr[i]]
-        if _add_row(x, z, sx, sz, buffer):
+        x, z, out = xm[xr[i]], zm[zr[i]], om[orow[i]]
+        shared = _same(x, out) or _same(z, out)
+        target = buffer if shared else out
+        if _add_row(x, z, sx, sz, target):
             for k in range(PES):
-                buffer[k] = to_single(odd_sum(any_value(uint32(x[k] ^ sx)), any_value(uint32(z[k] ^ sz))))
-        _copy(buffer, om[orow[i]])
+                target[k] = to_single(odd_sum(any_value(uint32(x[k] ^ sx)), any_value(uint32(z[k] ^ sz))))
+        if shared:
+            _copy(buffer, out)
 
 
 @kernel

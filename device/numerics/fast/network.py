@@ -69,7 +69,9 @@ def _sum(values, count, mbits, ebits, target_mbits, target_ebits):
         e = int64(v >> uint64(mbits)) & ones
         if e == 0:
             continue
-        m = (int64(1) << int64(mbits)) | (int64(0) if e == ones else int64(v & ((uint64(1) << uint64(mbits)) - uint64(1))))
+        m = (int64(1) << int64(mbits)) | (
+            int64(0) if e == ones else int64(v & ((uint64(1) << uint64(mbits)) - uint64(1)))
+        )
         m <<= 3
         shift = top - e
         if shift > 60:

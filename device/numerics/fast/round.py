@@ -1,7 +1,8 @@
 """Rounding of exact sums.
 
 A sum a + b of two doubles is kept as one double rounded to odd (SDM asks for one rounding of the exact sum): if the addition
-was inexact and the last bit even, the double next to it in the direction of the error is taken. A double rounded to odd has 53 bits,
+was inexact and the last bit even, the double next to it in the direction of the error is taken. A double rounded to
+odd has 53 bits,
 at least two more than the target, so rounding it again to single (24) or half (10) gives the correctly rounded result.
 """
 

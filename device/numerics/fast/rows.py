@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import float64, int32, uint32, uint64
+from numba import float64, uint32
 
-from .bits import PES, bits64_of, bits_of, double_of, kernel, single_of
+from .bits import PES, kernel, single_of
 from .round import to_half
 
 ALWAYS = 255  # shift value of a word part that no mask bit guards

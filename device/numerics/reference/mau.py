@@ -53,9 +53,12 @@ def vector_fma(x: int, y: int | None, z: int | None, precision: str, target: For
 def block_elements(block: Sequence[int], precision: str) -> list[tuple[int, int, int]]:
     """(sign, mantissa, exponent of its last bit) of each element: no hidden bit.
 
-    The conversion shifts 1.m right by one, so the first mantissa bit is worth 2^(exponent - bias). g ignores the low 5 mantissa bits.
-    A half block has the largest exponent field of its elements, and an element with exponent field 0 counts from 6 below (extended
-    representation). An infinite half block has the mantissas of 1.0 at the top exponent; so has an infinite element of the others.
+    The conversion shifts 1.m right by one, so the first mantissa bit is worth 2^(exponent - bias). g ignores the low
+    5 mantissa bits.
+    A half block has the largest exponent field of its elements, and an element with exponent field 0 counts from 6
+    below (extended
+    representation). An infinite half block has the mantissas of 1.0 at the top exponent; so has an infinite element
+    of the others.
     """
     fmt = FORMATS[precision]
     fields = [fmt.fields(bits) for bits in block]

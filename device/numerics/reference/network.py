@@ -45,6 +45,7 @@ def add_halves_on_single(values: Sequence[int], stages: int) -> int:
 def reduce(op: str, values: Sequence[int], bits: int) -> int:
     """max, min (sign and magnitude, +0 above -0), iadd, band, bor, and, or."""
     if op in ("max", "min"):
+
         def key(v: int) -> int:
             magnitude = v & ((1 << (bits - 1)) - 1)
             return -1 - magnitude if v >> (bits - 1) else magnitude
