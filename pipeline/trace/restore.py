@@ -63,8 +63,8 @@ class Snapshot:
 
     def watch_module(self, root: torch.nn.Module) -> None:
         for module in root.modules():
-            if id(module) in self.modules:
-                continue
+            if id(module) in self.modules or isinstance(module, torch.jit.ScriptModule):
+                continue  # a script keeps its attributes out of Python's reach
             plain = {key: copied(value) for key, value in module.__dict__.items()}
             owned = {key: dict(module.__dict__[key]) for key in ("_parameters", "_buffers")}
             self.modules[id(module)] = (module, plain, owned)

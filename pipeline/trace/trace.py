@@ -10,8 +10,10 @@ Registered tensors are found by identity wherever the function reaches them, so 
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
+from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +74,8 @@ def trace(
     at once), UnregisteredTensor, TraceError; an exception of the function itself comes through as it is.
     """
     for key, tensor in sample.items():
+        if not isinstance(key, str):
+            raise InputMismatch(f"input key {key!r} is {type(key).__name__}; keys are strings")
         _check_sample(key, tensor)
     keys = list(sample)
 
@@ -160,19 +164,12 @@ def _check_sample(key: str, tensor: Any) -> None:
 
 
 def _copy_of(sample: Mapping[str, Any], shadows: dict[str, Shadow]) -> Any:
-    """The function's own mapping, of the sample's type where that can be copied."""
-    if type(sample) is dict:
+    """The function's own mapping; of the sample's type for subclasses of dict and UserDict, whose copies are their own."""
+    if type(sample) is dict or not isinstance(sample, (dict, UserDict)):
         return shadows
-    import copy
-
-    try:
-        twin: Any = copy.copy(sample)
-        twin.update(shadows)
-        if all(twin[key] is shadow for key, shadow in shadows.items()) and twin is not sample:
-            return twin
-    except Exception:
-        pass  # whatever a foreign mapping raises: a dict does
-    return shadows
+    twin = copy.copy(sample)
+    twin.update(shadows)
+    return twin
 
 
 class _Trace:

@@ -30,7 +30,7 @@ def test_every_row_is_documented():
     for name, row in OPERATORS.items():
         assert row.name == name and row.doc.endswith((".", ")")) and row.family, name
         fewest, most = row.arity
-        assert 0 <= fewest and (most is None or fewest <= most)
+        assert fewest >= 0 and (most is None or fewest <= most)
 
 
 def test_the_operators_that_programs_need_are_there():

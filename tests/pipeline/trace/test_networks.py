@@ -313,3 +313,75 @@ def test_inference_mode_and_no_grad():
         return a, b
 
     agree(run, tokens(), state=registered(model))
+
+
+# --- other ways to write a program ---
+
+x34 = torch.linspace(-1.5, 2, 12).reshape(3, 4)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0]
+
+
+def custom_gradient(a):
+    a = a.detach().requires_grad_()
+    return torch.autograd.grad(Doubled.apply(a).sum(), a)[0]
+
+
+def hooked_gradient(a):
+    a = a.detach().requires_grad_()
+    a.register_hook(lambda g: g * 5)
+    (a**2).sum().backward()
+    return a.grad
+
+
+TRANSFORMS = {
+    "vmap": lambda a: torch.vmap(lambda row: row * row.sum())(a),
+    "grad": lambda a: torch.func.grad(lambda z: (z**2).sum())(a),
+    "vmap of grad": lambda a: torch.func.vmap(torch.func.grad(lambda z: (z**3).sum()))(a),
+    "jvp": lambda a: torch.func.jvp(torch.sin, (a,), (a,))[1],
+    "custom function": custom_gradient,
+    "tensor hook": hooked_gradient,
+    "checkpoint": lambda a: torch.utils.checkpoint.checkpoint(lambda z: torch.tanh(z) * 2, a, use_reentrant=False),
+    "new_tensor": lambda a: a.new_tensor([1.0, 2, 3, 4]) + a,
+    "deepcopy": lambda a: __import__("copy").deepcopy(a) * 2,
+    "iteration": lambda a: sum(row for row in a) / len(a),
+    "parameter": lambda a: nn.Parameter(a) * 2,
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transform(name):
+    agree(TRANSFORMS[name], x34)
+
+
+MODULES = {
+    "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
+    "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)).eval(),
+    "script": lambda: torch.jit.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), x34),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("name", MODULES)
+def test_other_kinds_of_modules(name):
+    module = MODULES[name]()
+    agree(module, x34, state=registered(module))
+
+
+def test_forward_hooks_and_functional_calls():
+    module = nn.Linear(4, 4)
+    handle = module.register_forward_hook(lambda module, args, result: result * 3)
+    agree(module, x34, state=registered(module))
+    handle.remove()
+    swapped = {"weight": module.weight * 2}
+    with pytest.warns(match="not registered"):
+        agree(lambda a: torch.func.functional_call(module, swapped, (a,)), x34, state=registered(module))
