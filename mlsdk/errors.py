@@ -143,3 +143,25 @@ class StoreError(MLSDKError):
 
 class DeviceError(MLSDKError):
     """A board cannot be opened, or refused a program."""
+
+
+# Kinds of these that stand where they are raised, and can be imported from here too.
+_ELSEWHERE = {
+    "CodegenDirError": "mlsdk.tasks.errors",
+    "DeviceBusy": "mlsdk.device.errors",
+    "DeviceClosed": "mlsdk.device.errors",
+    "DeviceNotFound": "mlsdk.device.errors",
+    "DeviceReset": "mlsdk.device.errors",
+    "DeviceStateError": "mlsdk.device.errors",
+    "StoreFull": "mlsdk.store.errors",
+    "StoreReadOnly": "mlsdk.store.errors",
+    "WorkflowError": "mlsdk.tasks.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_ELSEWHERE[name]), name)

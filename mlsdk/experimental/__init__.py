@@ -1,0 +1,1 @@
+"""Helpers that may change from version to version."""

@@ -1,0 +1,1 @@
+"""Helpers for language models: attention masks, forms of the key/value cache, a Llama in stages."""
