@@ -16,6 +16,7 @@ MODULES = {
     "compile": "cold start, recompiling, standard step counts",
     "emulator": "speed of the emulated board",
     "store": "the artifact store and cached builds",
+    "trace": "tracing and graph optimisation",
 }
 RESULTS = Path(__file__).with_name("results")
 
