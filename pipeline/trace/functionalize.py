@@ -9,12 +9,14 @@ The tape is replayed once under torch's own functionalization, which knows every
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
 
 from mlsdk.pipeline.trace.recorder import LITERAL, Record, Recorder, Tape, map_tensors, tensors
 from mlsdk.pipeline.trace.shadow import Shadow, shadow_like
+from mlsdk.pipeline.trace.shapes import IN_PLACE
 
 
 def functionalize(
@@ -61,9 +63,32 @@ def _fresh(source: Shadow) -> Shadow:
 def _replay(record: Record, replayed: dict[int, torch.Tensor], now: Any) -> None:
     args = map_tensors(now, record.args)
     kwargs = {key: map_tensors(now, value) for key, value in record.kwargs.items()}
-    result = record.func(*args, **kwargs)
+    twin = functional_twin(record.func)
+    if twin is None:
+        result = record.func(*args, **kwargs)
+    else:
+        result = args[0].copy_(twin(*args, **kwargs))
     for shadow, tensor in zip(tensors(record.result), tensors(result)):
         replayed[id(shadow)] = tensor
+
+
+@cache
+def functional_twin(func: Any) -> Any:
+    """add_ -> add, for the elementwise operators.
+
+    `x.copy_(add(x, y))` is the same as `x.add_(y)`, and torch's functionalization of copy_ is cheap, while that of add_
+    first runs the slow Python meta function.
+    """
+    if func not in IN_PLACE:
+        return None
+    packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").removesuffix("_"))
+    twin = getattr(packet, func._overloadname, None)
+    same = twin is not None and _argument_types(twin) == _argument_types(func)
+    return twin if same else None
+
+
+def _argument_types(func: Any) -> list[str]:
+    return [str(argument.type) for argument in func._schema.arguments]
 
 
 def _unwrapped(tensor: torch.Tensor) -> Shadow:

@@ -18,7 +18,7 @@ from mlsdk.pipeline.trace.shadow import META, Shadow
 aten = torch.ops.aten
 
 Type = tuple[tuple[int, ...], torch.dtype]
-Rule = Callable[..., "list[Type] | None"]
+Rule = Callable[..., "Sequence[Type | None] | None"]
 
 RULES: dict[Any, Rule] = {}
 
@@ -42,10 +42,10 @@ def quick_shapes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if func in IN_PLACE:
         return elems[0] if types[0] == (tuple(elems[0].shape), elems[0].dtype) else None
     if not contiguous and func in POINTWISE:
-        ((shape, dtype),) = types
+        ((shape, dtype),) = (kind for kind in types if kind is not None)
         strides = elementwise_strides(shape, [operand.expand(shape).stride() for operand in operands])
         return torch.empty_strided(shape, strides, dtype=dtype, device=META)
-    results = [torch.empty(shape, dtype=dtype, device=META) for shape, dtype in types]
+    results = [None if kind is None else torch.empty(kind[0], dtype=kind[1], device=META) for kind in types]
     return results[0] if len(func._schema.returns) == 1 else tuple(results)
 
 
@@ -180,10 +180,12 @@ def _like(x: Any, value: Any = None, dtype: Any = None, memory_format: Any = Non
 # --- matrix products ---
 
 
-@rule(aten.mm.default)
 def _mm(a: Any, b: Any) -> list[Type] | None:
     fits = a.ndim == 2 and b.ndim == 2 and a.shape[1] == b.shape[0] and a.dtype is b.dtype
     return [((a.shape[0], b.shape[1]), a.dtype)] if fits else None
+
+
+rule(aten.mm.default)(_mm)
 
 
 @rule(aten.bmm.default)
@@ -195,9 +197,10 @@ def _bmm(a: Any, b: Any) -> list[Type] | None:
 @rule(aten.addmm.default)
 def _addmm(c: Any, a: Any, b: Any, **scalars: Any) -> list[Type] | None:
     types = _mm(a, b)
-    if types is None or c.dtype is not a.dtype or np.broadcast_shapes(c.shape, types[0][0]) != types[0][0]:
+    if types is None or c.dtype is not a.dtype:
         return None
-    return types
+    shape = types[0][0]
+    return types if np.broadcast_shapes(c.shape, shape) == shape else None
 
 
 # products read operands in any order of their axes
@@ -349,30 +352,29 @@ def _batch_norm_functional(x: Any, weight: Any, bias: Any, mean: Any, var: Any, 
 # --- backward ---
 
 
+def wanted(types: Sequence[Type], mask: Sequence[bool]) -> list[Type | None]:
+    """The types, with None for the gradients that nobody asks for."""
+    return [kind if asked else None for kind, asked in zip(types, mask)]
+
+
 @rule(aten.convolution_backward.default)
 def _convolution_backward(
     grad: Any, x: Any, w: Any, bias: Any, s: Any, p: Any, d: Any, t: bool, o: Any, g: int, mask: Any
-) -> list[Type] | None:
-    if not all(mask):
-        return None
+) -> list[Type | None]:
     channels = w.shape[1] * g if t else w.shape[0]
-    return [(tuple(x.shape), x.dtype), (tuple(w.shape), w.dtype), ((channels,), w.dtype)]
+    return wanted([(tuple(x.shape), x.dtype), (tuple(w.shape), w.dtype), ((channels,), w.dtype)], mask)
 
 
 @rule(aten.native_layer_norm_backward.default)
 def _layer_norm_backward(
     grad: Any, x: Any, shape: Any, mean: Any, rstd: Any, weight: Any, bias: Any, mask: Any
-) -> list[Type] | None:
-    if not all(mask):
-        return None
-    return [(tuple(x.shape), x.dtype), (tuple(shape), x.dtype), (tuple(shape), x.dtype)]
+) -> list[Type | None]:
+    return wanted([(tuple(x.shape), x.dtype), (tuple(shape), x.dtype), (tuple(shape), x.dtype)], mask)
 
 
 @rule(aten.native_batch_norm_backward.default)
-def _batch_norm_backward(grad: Any, x: Any, weight: Any, *rest: Any) -> list[Type] | None:
-    if not all(rest[-1]):
-        return None
-    return [(tuple(x.shape), x.dtype), ((x.shape[1],), x.dtype), ((x.shape[1],), x.dtype)]
+def _batch_norm_backward(grad: Any, x: Any, weight: Any, *rest: Any) -> list[Type | None]:
+    return wanted([(tuple(x.shape), x.dtype), ((x.shape[1],), x.dtype), ((x.shape[1],), x.dtype)], rest[-1])
 
 
 @rule(aten.max_pool2d_with_indices_backward.default)
