@@ -230,10 +230,7 @@ class Machine:
         """At the end of a program the forward registers go where the next program looks for them."""
         from ..numerics.fast.rows import copy
 
-        saved = {}
-        for name, view in decoder.forward.items():
-            if view.mem is not self.state.forward[name]:
-                saved[name] = view
+        saved = {name: view for name, view in decoder.forward.items() if view.mem is not self.state.forward[name]}
         for name, view in saved.items():
             home = View(self.state.forward[name], np.arange(16))
             decoder.call(copy, view.mem, view.words(4), home.mem, home.words(4))

@@ -321,7 +321,7 @@ class Checker:
                 return tuple(bool(bits) for bits in access.mask.pattern)
             return fixed_mask_cycles(access.mask.register or 0) or ALL_CYCLES
         entry, targets, _ = self._mask
-        if entry == 0:
+        if entry == 0 and not targets:
             return ALL_CYCLES
         if MASK_LETTER[access.space] not in targets:
             return (False, False, False, False)
