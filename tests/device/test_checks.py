@@ -18,7 +18,8 @@ PARALLEL = [
     ("l1bmm $lb0 $lm0v; l1bmm@1 $lr0v $lb16", "parallel"),
     ("l1bmm $lbi $lm0v; l1bmm@1 $lr8v $lb16", None),  # the turnaround register is a group of its own
     ("l2bmdars $lc0@.0 $dar0; l2bmdarw; l1bmrdfadd $lr0v $lbi", None),
-    ("noforward; l2bmb $lc0 $lb0; l2bmdarw; l1bmm $lbi $lm0v; l1bmriiadd $ls0v $lb256; gmmul $lx $aluf $nowrite; gmwrite $aluf $ly0; "
+    ("noforward; l2bmb $lc0 $lb0; l2bmdarw; l1bmm $lbi $lm0v; l1bmriiadd $ls0v "
+        "$lb256; gmmul $lx $aluf $nowrite; gmwrite $aluf $ly0; "
      "hrelu $t $t $nowrite; wait i01", None),
     ("hmmul $lx $aluf $llr0v; hmwrite $aluf $llx0", "parallel"),  # both use $lx
     ("hmmul $lx $aluf $llr0v; gmwrite $aluf $ly0", "parallel"),  # precisions differ

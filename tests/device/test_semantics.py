@@ -146,7 +146,7 @@ def test_two_long_masks_guard_words(machine, run):
 def test_a_mask_register_under_a_mask(machine, run):
     run(
         'imm ui"5" $lr0\nimm ui"2" $lr2\nnop/2\nixor $peid $lr0 $omr1\nipassa $lr0 $omr2\n'
-        'ixor $mabid $lr2 $omr2/$imr1\nipassa $lr0 $ln0/$imr2'
+        "ixor $mabid $lr2 $omr2/$imr1\nipassa $lr0 $ln0/$imr2"
     )
     got = machine.read("lm1", 0, 1)[0]
     # entry 2 was cleared by a value that is not zero; it is set only where PE = 5 lies in MAB 2, which is nowhere
