@@ -133,7 +133,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Load",
-            version=1,
+            version=2,
             function="mlsdk.tasks.adapters:load",
             takes=(
                 "signature.json",

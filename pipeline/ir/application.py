@@ -18,15 +18,18 @@ import numpy as np
 from mlsdk.errors import GraphError
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import Layout
+from mlsdk.pipeline.ir.placed import scheme_from_json, scheme_to_json
 from mlsdk.pipeline.ir.program import Program
+from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ir.signature import Signature
 
-MAGIC = b"open-mlsdk application 1\n"
+MAGIC = b"open-mlsdk application 2\n"
 
 
 @dataclass(frozen=True)
 class Placement:
-    """How a graph value lies in DRAM: its segment, logical dtype and shape, device dtype and layout."""
+    """How a graph value lies in DRAM: its segment, logical dtype and shape, device dtype and layout. `clean`: what holds
+    no element is zero, as readers of inputs take it for granted; `scheme`: the planner's own form of the layout."""
 
     segment: str
     offset: int
@@ -34,6 +37,8 @@ class Placement:
     shape: tuple[int, ...]
     device_dtype: str
     layout: Layout
+    clean: bool = False
+    scheme: Scheme | None = None
 
     @property
     def image(self) -> Image:
@@ -68,7 +73,10 @@ class Application:
             "signature": json.loads(self.signature.to_json()),
             "program": json.loads(self.program.to_json()),
             "values": {
-                name: [p.segment, p.offset, p.dtype, p.shape, p.device_dtype, str(p.layout)]
+                name: [
+                    *(p.segment, p.offset, p.dtype, p.shape, p.device_dtype, str(p.layout)),
+                    *(p.clean, scheme_to_json(p.scheme)),
+                ]
                 for name, p in self.values.items()
             },
             "data": entries,
@@ -93,8 +101,10 @@ class Application:
                     raise GraphError(f"the application is cut off in the data of {segment}; compile the function again")
                 filled[segment] = np.frombuffer(blobs[at : at + size], "<u8").reshape(groups, -1)
             values = {
-                name: Placement(v[0], v[1], v[2], tuple(v[3]), v[4], Layout.parse(v[5]))
-                for name, v in header["values"].items()
+                name: Placement(
+                    segment, offset, dtype, tuple(shape), device, Layout.parse(layout), clean, scheme_from_json(scheme)
+                )
+                for name, (segment, offset, dtype, shape, device, layout, clean, scheme) in header["values"].items()
             }
             return cls(
                 Signature.from_json(json.dumps(header["signature"])),

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -88,6 +89,12 @@ class Image:
     def group_size(self) -> int:
         """LW in each group's DRAM."""
         return self.l2b_size * self.l2bs_used
+
+    @cached_property
+    def full(self) -> bool:
+        """Whether every place holds an element: there is no padding."""
+        held = prod(self.shape) * prod(term.n for term in self.copy_terms())
+        return held == self.group_size * PER_LW[self.dtype] * (spec.GROUPS if self.l2b_spread else 1)
 
     # ---- packing ----------------------------------------------------------------------------------------------
 

@@ -38,8 +38,10 @@ class Fixed:
 
 @dataclass(frozen=True)
 class LayoutOptions:
+    """`fixed`: where inputs and outputs lie, by name; the name of an input stands for wherever that one comes to lie."""
+
     float_dtype: str = "float"
-    fixed: Mapping[str, Fixed] = field(default_factory=dict)
+    fixed: Mapping[str, Fixed | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Planner:
                 "rewrite them, or run the function on pfvm:cpu"
             )
         for name, fixed in self.options.fixed.items():
-            if name in self.graph.inputs:
+            if name in self.graph.inputs and isinstance(fixed, Fixed):
                 self._place_input(name, fixed.layout, fixed.scheme, fixed.device_dtype, "placed by the Context")
         for node in self.graph.nodes:
             try:
@@ -129,7 +131,30 @@ class Planner:
         return True
 
     def _output(self, name: str) -> str:
-        """Outputs are values of nodes: an input, a constant or a view of one is copied."""
+        """Outputs are values of nodes, and lie where the Context wants them if it says so."""
+        found, wanted = self._computed(name), self.options.fixed.get(name)
+        if wanted is None or name in self.graph.inputs or not self.value(found).size:
+            return found
+        if isinstance(wanted, str):
+            if wanted not in self.values:
+                self._place(wanted, self.default(wanted), "no node reads it before it is written")
+            place = self.values[wanted]
+            wanted = Fixed(place.layout, place.device_dtype, place.scheme)
+        return self._brought(found, wanted)
+
+    def _brought(self, name: str, wanted: Fixed) -> str:
+        """A value in a certain dtype and layout, its padding zero."""
+        from mlsdk.pipeline.layout.rules import cast_to
+
+        if self.values[name].device_dtype != wanted.device_dtype:
+            name = cast_to(self, name, wanted.device_dtype)
+        current = self.values[name]
+        if current.layout == wanted.layout and (current.pad == ZERO or current.image.full):
+            return name
+        return self._switch(current, wanted.layout, wanted.scheme, "placed by the Context", clean=True)
+
+    def _computed(self, name: str) -> str:
+        """An input, a constant or a view of one is copied."""
         base = name
         while base in self.base_of:
             base = self.base_of[base]

@@ -269,6 +269,15 @@ def cast(planner: Planner, node: Node) -> None:
     _cast(planner, node, source, want, narrow)
 
 
+def cast_to(planner: Planner, name: str, dtype: str) -> str:
+    """The value in another device dtype of the same kind, as a new value."""
+    if {planner.device_dtype(name), dtype} == {"half", "double"}:
+        name = cast_to(planner, name, "single")
+    cast = planner.temporary(name, planner.shape(name))
+    _cast(planner, Node(planner.fresh(f"Cast_{cast}"), "Cast", (name,), (cast,)), name, dtype, "")
+    return cast
+
+
 def _cast(planner: Planner, node: Node, source: str, dtype: str, narrow: str) -> None:
     scheme = planner.scheme_of(source)
     if scheme is None:

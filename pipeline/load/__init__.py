@@ -10,7 +10,7 @@ import numpy as np
 from mlsdk.pipeline.ir.application import Application, Placement
 from mlsdk.pipeline.ir.bits import to_bits
 from mlsdk.pipeline.ir.graph import Graph
-from mlsdk.pipeline.ir.placed import Placed
+from mlsdk.pipeline.ir.placed import ZERO, Placed
 from mlsdk.pipeline.ir.plan import Plan
 from mlsdk.pipeline.ir.program import Program
 from mlsdk.pipeline.ir.signature import Signature
@@ -33,7 +33,10 @@ def pack(
     values = {}
     for shown, name in [*zip(graph.inputs, placed.inputs), *zip(graph.outputs, placed.outputs)]:
         v, slot = placed.values[name], plan.slots[name]
-        values[shown] = Placement(slot.segment, slot.offset, v.dtype, v.shape, v.device_dtype, v.layout)
+        clean = v.pad == ZERO or v.image.full
+        values[shown] = Placement(
+            slot.segment, slot.offset, v.dtype, v.shape, v.device_dtype, v.layout, clean, v.scheme
+        )
     data = dict(tables)
     for name, v in placed.values.items():
         if v.origin == "constant" and name in plan.slots:
