@@ -175,10 +175,14 @@ def _artifacts(context: Context, found: Traced, fixed: Mapping[str, Any]) -> dic
 def _fixed(
     context: Context, signature: Signature, constraints: Mapping[str, IOSpec], resolved: Resolved
 ) -> dict[str, Any]:
-    """Graph value -> where it lies already: registered tensors that another function placed, and constraints."""
+    """Graph value -> where it lies already: registered tensors that another function placed, and constraints. What the
+    program writes into a registered tensor lies like what it reads of it, so that a copy of memory brings it there."""
     from mlsdk.pipeline.layout import Fixed
 
+    if context._session.kind != "board":
+        return {}
     specs: dict[str, IOSpec] = {}
+    alike = {state.output: state.input for state in signature.state if state.output and state.input}
     base = _FLOAT[resolved.values["float_dtype"]]
     for state in signature.state:
         entry = context._state_entry(state.name)
@@ -188,11 +192,8 @@ def _fixed(
         if state.dtype != "float32" or entry.spec.device_dtype == base:
             specs[state.input] = entry.spec
     specs.update(_constraints(signature, constraints))
-    return {
-        value: Fixed(spec.layout, spec.device_dtype, spec.scheme)
-        for value, spec in specs.items()
-        if spec.layout is not None
-    }
+    places = {v: Fixed(s.layout, s.device_dtype, s.scheme) for v, s in specs.items() if s.layout is not None}
+    return {**alike, **places}
 
 
 def _constraints(signature: Signature, constraints: Mapping[str, IOSpec]) -> dict[str, IOSpec]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlsdk.compiled import CompiledAutomap, CompiledFunction
 from mlsdk.pipeline.ir.signature import Signature
@@ -74,7 +74,7 @@ def _on_board(
             continue
         spec = spec_of(application.values[state.input or state.output or ""])
         if entry.buffer is None:
-            entry.place(_with_scheme(spec, state.input, read))
+            entry.place(replace(spec, clean=True))
         assert entry.buffer is not None
         if state.input and entry.buffer.spec.is_memcopyable_to(spec):
             shared[state.input] = entry.buffer
@@ -126,12 +126,3 @@ def _all_state(context: Context, program: Program, entries: Mapping[str, Entry])
         else:
             found[state.name] = entry
     return found
-
-
-def _with_scheme(spec: IOSpec, value: str, read: Read) -> IOSpec:
-    """The spec with the planner's own form of its layout, which keeps later compiles from switching layouts."""
-    from mlsdk.pipeline.ir.placed import Placed
-
-    data = read("placed.json")
-    placed: Any = Placed.from_json(data).values.get(value) if data and value else None
-    return spec if placed is None or placed.layout != spec.layout else replace(spec, scheme=placed.scheme)

@@ -36,7 +36,7 @@ class Program(Protocol):
 
 
 def spec_of(place: Placement) -> IOSpec:
-    return IOSpec(place.dtype, place.shape, place.device_dtype, place.layout)
+    return IOSpec(place.dtype, place.shape, place.device_dtype, place.layout, place.scheme, place.clean)
 
 
 class BoardProgram:
