@@ -8,8 +8,17 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-#: Kernels are cached beside their file, run without the GIL, and neither check bounds nor reorder floating-point sums.
-kernel: Any = njit(cache=True, nogil=True, boundscheck=False, fastmath=False, error_model="numpy")
+OPTIONS: dict[str, Any] = {"nogil": True, "boundscheck": False, "fastmath": False, "error_model": "numpy"}
+
+
+def kernel(function: Any) -> Any:
+    """Compiles on first use; cached beside the file, without bounds checks, without the GIL, without reordered float sums."""
+    try:
+        return njit(cache=True, **OPTIONS)(function)
+    except RuntimeError:  # nowhere to put a cache: neither beside the file nor in the user's home
+        return njit(**OPTIONS)(function)
+
+
 PES = 4096
 
 

@@ -1,0 +1,194 @@
+"""`mlsdk vsm`: check, fmt, stats and run, with files good and bad."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def vsm(*words: object, text: str | None = None) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "mlsdk.cli.main", "vsm", *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        input=text,
+    )
+
+
+@pytest.fixture
+def program(tmp_path):
+    def write(text: str, name: str = "a.vsm") -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def test_check(program):
+    out = vsm("check", program("ipassa $lr0v $lm0v\nnop\nfvfna $lm0v $ls0v\n"))
+    assert out.returncode == 1
+    assert ":3:1: error: unknown instruction `fvfna` [mnemonic]; did you mean `fvfma`?" in out.stdout
+    assert vsm("check", program("nop\n")).returncode == 0
+
+
+def test_check_reads_standard_input_and_prints_json():
+    record = json.loads(vsm("check", "--json", "-", text="ipassa $lr0v $lm0v\nnop\nipassa $lm0v $ls0v\n").stdout)
+    assert record["errors"] == 1
+    (finding,) = record["diagnostics"]
+    assert (finding["line"], finding["rule"], finding["severity"]) == (
+        3,
+        "hazard.9",
+        "error",
+    ) and "1 step missing" in finding["message"]
+
+
+def test_nops_are_inserted(program, tmp_path):
+    file = program("ipassa $lr0v $lm0v\nipassa $lm0v $ls0v # why\n")
+    assert vsm("check", "--insert-nops", file).stdout == "ipassa $lr0v $lm0v\nnop/2\nipassa $lm0v $ls0v # why\n"
+    assert vsm("fmt", "--insert-nops", file).stdout == "ipassa $lr0v $lm0v\nnop/2\nipassa $lm0v $ls0v # why\n"
+    assert vsm("check", "--insert-nops", "-o", tmp_path / "b.vsm", file).returncode == 0
+    assert vsm("check", tmp_path / "b.vsm").returncode == 0
+
+
+def test_fmt(program):
+    file = program("  ipassa   $lr0v2 $ls0 # x\n" + "mvp/i01n64 $d0 $lc0@.0\n")
+    assert vsm("fmt", "--check", file).returncode == 1
+    assert vsm("fmt", "-w", file).returncode == 0
+    assert file.read_text() == "ipassa $lr0v $ls0 # x\nmvp/n64i01 $d0 $lc0@.0\n"
+    assert vsm("fmt", "--check", file).returncode == 0
+
+
+def test_stats(program):
+    file = program(
+        "nop/5\nmaskr 0\nfvadd $lr0 $lr0 $ln0; iadd $lr0 $ls0 $lm0\nmvp/n64i01 $d0 $lc0@.0\nnop; wait i01\nd get $lm0n0 1\n"
+    )
+    record = json.loads(vsm("stats", "--json", file).stdout)
+    assert (record["steps"], record["moves"], record["score"]) == (7, 1, 8)
+    assert record["total_steps"] == 6 + 17 + 1 and "MV_LATENCY_CYCLES" in record["assumed"]
+    assert "= score 8" in vsm("stats", file).stdout
+
+
+RUN = """\
+d set $lm0n0c0b0m0p0 2 3ff0000000000000400000003f800000
+imm f"1.5" $ls0
+nop/2
+fvadd $ls0 $ls0 $ln0
+nop/2
+d getf $ln0n0c0b0m0p1 1 # expect=[3.0, 3.1] / Float atol=0.2
+d get $lm0n0c0b0m0p0 1
+d getd $lm0n0c0b0m0p0 1
+d getf $lm2n0c0b0m0p0 1
+d getbh $ls0n0c0b0m0p0 1
+d get $omr1n0c0b0m0p0 1
+d get $lb5n1c1b7 1
+d get $d3n2 1
+"""
+DUMPS = """\
+DEBUG-LM1(n0c0b0m0p1,0):(3, 3) (0x40400000, 0x40400000) #d getf $ln0n0c0b0m0p1 1
+DEBUG-LM0(n0c0b0m0p0,0):(f:1, i:{{0x3FF0,0x0},{0x0,0x0}}, v:0x3FF0000000000000) #d get $lm0n0c0b0m0p0 1
+DEBUG-LM0(n0c0b0m0p0,0):(1) (0x3ff0000000000000) #d getd $lm0n0c0b0m0p0 1
+DEBUG-LM0(n0c0b0m0p0,2):(2, 1) (0x40000000, 0x3f800000) #d getf $lm2n0c0b0m0p0 1
+DEBUG-GREG1(n0c0b0m0p0,0):(1.75, 0, 1.75, 0) (0x3fc0, 0x0000, 0x3fc0, 0x0000) #d getbh $ls0n0c0b0m0p0 1
+DEBUG-OMR(n0c0b0m0p0,1):Mask{15} #d get $omr1n0c0b0m0p0 1
+DEBUG-OMR(n0c0b0m0p0,1):Mask{15} #d get $omr1n0c0b0m0p0 1
+DEBUG-OMR(n0c0b0m0p0,1):Mask{15} #d get $omr1n0c0b0m0p0 1
+DEBUG-OMR(n0c0b0m0p0,1):Mask{15} #d get $omr1n0c0b0m0p0 1
+DEBUG-L1BM(n1c1b7,5):(f:0, i:{{0x0,0x0},{0x0,0x0}}, v:0x0) #d get $lb5n1c1b7 1
+DEBUG-DRAM(n2,3):(f:0, i:{{0x0,0x0},{0x0,0x0}}, v:0x0) #d get $d3n2 1
+"""
+
+
+def test_run_prints_dumps(program, tmp_path):
+    file = program(RUN)
+    out = vsm("run", file)
+    assert out.stdout == DUMPS and out.returncode == 0
+    assert vsm("run", "-d", tmp_path / "dump.txt", file).stdout == ""
+    assert (tmp_path / "dump.txt").read_text() == DUMPS
+
+
+def test_run_compares_expectations(program):
+    out = vsm("run", program("d get $lr0n0c0b0m0p0 1 # expect=[1, 0] / UInt @[1]\n"))
+    assert out.returncode == 1 and ":1: element 1 is 0, expected 1" in out.stderr
+    record = json.loads(vsm("run", "--json", program(RUN)).stdout)
+    assert (
+        record["compared"] == 2 and record["failures"] == [] and record["pe_steps"] == 6 and len(record["dumps"]) == 11
+    )
+
+
+def test_run_stops_after_steps(program):
+    text = 'imm ui"1" $r0\nnop/10\nimm ui"2" $r0\nd get $lr0n0c0b0m0p0 1\n'
+    assert json.loads(vsm("run", "--json", "--steps", 5, program(text)).stdout)["pe_steps"] == 5
+    assert json.loads(vsm("run", "--json", program(text)).stdout)["pe_steps"] == 12
+
+
+def test_dram_images(program, tmp_path):
+    np.arange(1, 65, dtype="<u8").tofile(tmp_path / "in.bin")
+    text = "mvp/n64i01 $d128@1 $lc0@0.0\nnop; wait i01\nmvp/n64i02 $lc0@0.0 $d0@2\nnop; wait i02\n"
+    out = vsm(
+        "run",
+        "--dram-image",
+        f"1:128:{tmp_path / 'in.bin'}",
+        "--save-dram",
+        f"2:0:64:{tmp_path / 'out.bin'}",
+        program(text),
+    )
+    assert out.returncode == 0, out.stderr
+    assert (tmp_path / "out.bin").read_bytes() == (tmp_path / "in.bin").read_bytes()
+    assert "whole long words" in vsm("run", "--dram-image", program("abc", "odd"), program("nop")).stderr
+
+
+def test_trace(program, tmp_path):
+    vsm(
+        "run",
+        "--trace",
+        tmp_path / "t.json",
+        program("fvadd $lr0 $lr0 $ln0; iadd $ls0 $lr0 $nowrite\nmvp/n64i01 $d0 $lc0@.0\nnop; wait i01\n"),
+    )
+    events = [e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if e["ph"] == "X"]
+    assert [(e["name"], e["cat"]) for e in events] == [
+        ("fvadd", "mau"),
+        ("iadd", "alu"),
+        ("mvp", "mv"),
+        ("wait i01", "wait"),
+    ]
+    assert events[0]["dur"] == pytest.approx(4 / 750)
+
+
+def test_errors_are_not_run(program):
+    out = vsm("run", program("ipassa $lr0v $lm0v\nipassa $lm0v $ls0v\n"))
+    assert out.returncode == 1 and "not run" in out.stderr
+    assert vsm("run", "--no-check", program("ipassa $lr0v $lm0v\nipassa $lm0v $ls0v\n")).returncode == 0
+    assert vsm("run", "--insert-nops", program("ipassa $lr0v $lm0v\nipassa $lm0v $ls0v\n")).returncode == 0
+
+
+def test_bad_files(tmp_path):
+    (tmp_path / "binary").write_bytes(b"\0\1\2")
+    (tmp_path / "latin").write_bytes(b"nop # \xe9\n")
+    for name, message in (
+        ("binary", "binary file"),
+        ("latin", "not UTF-8"),
+        ("missing", "No such file"),
+        (".", "directory"),
+    ):
+        for verb in ("check", "run", "fmt", "stats"):
+            out = vsm(verb, tmp_path / name)
+            assert out.returncode == 1 and message in out.stderr and "Traceback" not in out.stderr
+
+
+def test_bad_devices(program):
+    out = vsm("run", "--device", "mncore2:99", program("nop"))
+    assert out.returncode == 1 and "mnc2p27s0" in out.stderr
+
+
+def test_it_starts_without_torch():
+    code = "import sys\nfrom mlsdk.cli.main import run\nrun(['vsm', 'check', '--help'])\nprint([m for m in ('torch', 'sqlalchemy', 'numba', 'luigi') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.splitlines()[-1] == "[]"
