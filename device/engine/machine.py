@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -113,8 +113,11 @@ class Machine:
         stats = RunStats()
         if max_steps is not None:
             statements = tuple(cut(statements, max_steps))
-        kept = self._kept(statements, symbols) if on_marker is None else None
-        calls = kept.calls if kept is not None else self._decode(statements, symbols, on_marker)
+        kept = self._kept(statements, symbols) if on_marker is None and not self.strict else None
+        if self.strict:
+            calls: Iterable[Callable[[], None]] = self._decode_strictly(statements, symbols, on_marker)
+        else:
+            calls = kept.calls if kept is not None else self._decode(statements, symbols, on_marker)
         self.dumps.clear()
         for call in calls:
             if self.between is not None:
@@ -181,6 +184,20 @@ class Machine:
             self.mask_setting = mask
 
         yield keep_mask
+
+    def _decode_strictly(
+        self, statements: Sequence[m.Statement], symbols: dict[str, int], on_marker: Callable[[str], None] | None
+    ) -> Iterator[Callable[[], None]]:
+        """Statement by statement, each judged before it is executed."""
+        from .strict import Watch
+
+        watch = Watch(self)
+        for s in m.unroll(tuple(statements)):
+            if isinstance(s, m.Quit):
+                return
+            resolved = resolve(s, symbols)
+            watch.judge(resolved)
+            yield from self._decode((resolved,), symbols, on_marker)
 
     def _statement(
         self, decoder: Decoder, s: m.Statement, symbols: dict[str, int], on_marker: Callable[[str], None] | None
@@ -283,6 +300,17 @@ def _address(o: m.Operand | None, symbols: Mapping[str, int], indices: tuple[int
     if count and len(o.strides) > depth and o.strides[depth]:
         return Per([addr + o.strides[depth] * i for i in range(count)])
     return addr
+
+
+def resolve(s: m.Statement, symbols: Mapping[str, int]) -> m.Statement:
+    """A move with the addresses of its segments."""
+    if not isinstance(s, m.Move):
+        return s
+    operands = [
+        replace(o, addr=_address(o, symbols, (), 0), symbol="") if o is not None and o.symbol else o
+        for o in (s.src, s.dst)
+    ]
+    return replace(s, src=operands[0], dst=operands[1])
 
 
 def _writes_bar(statements: Iterable[m.Statement]) -> bool:

@@ -257,7 +257,12 @@ def test_a_planted_link_is_refused(state):
 def test_a_directory_that_is_not_writable(state):
     files().prepare()
     os.chmod(state, 0o755)
-    code = "from mlsdk.device.board import open_board\nfrom mlsdk.device.errors import DeviceStateError\ntry: open_board('mncore2:0')\nexcept DeviceStateError as e: print(e)"
+    code = (
+        "from mlsdk.device.board import open_board\n"
+        "from mlsdk.device.errors import DeviceStateError\n"
+        "try: open_board('mncore2:0')\n"
+        "except DeviceStateError as e: print(e)"
+    )
     path = files().lock_path()
     path.touch(0o600)
     out = subprocess.run(
@@ -336,7 +341,12 @@ def test_smi_list():
 
 
 def test_smi_list_imports_nothing_heavy():
-    code = "import sys\nfrom mlsdk.cli import smi\nsmi.run(['list'])\nprint([m for m in ('torch', 'sqlalchemy', 'numpy', 'numba', 'rich', 'click') if m in sys.modules])"
+    code = (
+        "import sys\n"
+        "from mlsdk.cli import smi\n"
+        "smi.run(['list'])\n"
+        "print([m for m in ('torch', 'sqlalchemy', 'numpy', 'numba', 'rich', 'click') if m in sys.modules])"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.splitlines()[-1] == "[]"
 

@@ -189,6 +189,11 @@ def test_bad_devices(program):
 
 
 def test_it_starts_without_torch():
-    code = "import sys\nfrom mlsdk.cli.main import run\nrun(['vsm', 'check', '--help'])\nprint([m for m in ('torch', 'sqlalchemy', 'numba', 'luigi') if m in sys.modules])"
+    code = (
+        "import sys\n"
+        "from mlsdk.cli.main import run\n"
+        "run(['vsm', 'check', '--help'])\n"
+        "print([m for m in ('torch', 'sqlalchemy', 'numba', 'luigi') if m in sys.modules])"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert out.stdout.splitlines()[-1] == "[]"
