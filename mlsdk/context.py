@@ -127,8 +127,7 @@ class Context:
     def synchronize(self) -> None:
         """Wait for everything that was asked for, and bring what changed on the device back into the registered tensors,
         in place. Values that no program changed keep the host's bits. Raises the error at which earlier work stopped."""
-        self._check()
-        with self._lock:
+        with self._using():
             self._session.barrier()
             for entry in self.registry:
                 entry.write_back()
@@ -225,7 +224,7 @@ class Context:
 
     def _using(self) -> AbstractContextManager[bool]:
         """Hold the Context: calls of several threads are put in an order."""
-        self._session.check_open()  # before the lock: a forked child may have it locked for ever
+        self._check()  # before the lock: in a forked child it may be locked for ever
         return self._lock
 
     def _proxy(self, value: DeviceValue) -> TensorProxy:
