@@ -232,7 +232,7 @@ def _emit_tile(
     part_c = Range.of(p.c, at * p.lw_c, (at + count) * p.lw_c)
     a_words = {"h": 2, "hs": 2, "f": 4, "d": 8}[mode.name] * p.kb
     c_group = 2 * p.lw_c // p.groups
-    rows = Rows(count, a_words, 2 * (at * p.lw_c - part_c.lo), 2 * p.lw_c, c_group, p.c.dtype)
+    rows = consecutive_rows(count, a_words, a_words // p.kb, 2 * (at * p.lw_c - part_c.lo), 2 * p.lw_c, c_group, p.c.dtype)
 
     def run(index: int, base: int, c_stride: tuple[int, ...], bias_stride: tuple[int, ...]) -> None:
         """Piece `index`, prefetching the next; `base`: the first piece of the loop body."""
@@ -273,6 +273,18 @@ def _emit_tile(
             run(index, index, (), ())
             index += 1
     bulk_upload(asm, part_c, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("c"))
+
+
+def consecutive_rows(count: int, a_row: int, a_lane: int, c_base: int, c_row: int, c_group: int, dtype: str) -> Rows:
+    """Rows behind each other: `a_row` and `c_row` words apart, lane blocks `a_lane` and output groups `c_group` apart."""
+    groups = [range(at, min(at + 4, count)) for at in range(0, count, 4)]
+    return Rows(
+        tuple(tuple(i * a_row for i in group) for group in groups),
+        lambda block: block * a_lane,
+        tuple(tuple(c_base + i * c_row for i in group) for group in groups),
+        lambda og: og * c_group,
+        dtype,
+    )
 
 
 def _to_block_float(asm: Asm, mode: Mode, dtype: str, raw: int, units: int) -> None:

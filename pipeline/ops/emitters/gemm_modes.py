@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE, Layout, Sub, W
@@ -61,12 +62,16 @@ def weights_layout(
     n_digits: Sequence[Digit] = (),
     batch: Sequence[Sequence[Sub]] = (),
     n_first: bool = False,
+    taps: Sequence[int] = (),
+    copied: Sequence[Sub] = (),
 ) -> Layout:
     """The layout of B (axes batch.., k, n; or batch.., n, k with `n_first`) in the order in which `mode` streams it.
 
+    `taps`: the extents of further axes of the contraction behind n and k (the window of a convolution, axes n, k, taps..),
+    outside the blocks of k. `copied`: parts of a level that hold copies although n uses the level too.
     `n_digits`: the digits of n in the result's scheme, of which the spatial ones say that each L2B or L1B computes other
     outputs. `batch`: the subaxes of each batch axis, with Addr strides counted in whole matrices."""
-    kb = -(-k // BLOCK)
+    kb, window = -(-k // BLOCK), prod(taps)
     spatial = [d for d in n_digits if d.level != LOCAL and d.n > 1]
     parts = 1
     for d in spatial:
@@ -79,17 +84,21 @@ def weights_layout(
     elif mode.name == "hs":
         lanes_n, lanes_k = [Sub(16, ADDR, 2)], [Sub(kb, ADDR, 32), Sub(4, PE), Sub(2, ADDR, 1), Sub(2, W)]
     elif mode.name == "f":
-        lanes_n = [Sub(4, ADDR, 2), Sub(2, ADDR, 16 * kb), Sub(2, ADDR, 1)]
+        lanes_n = [Sub(4, ADDR, 2), Sub(2, ADDR, 16 * kb * window), Sub(2, ADDR, 1)]
         lanes_k = [Sub(kb, ADDR, 16), Sub(4, PE), Sub(2, ADDR, 8), Sub(2, W)]
     else:
-        lanes_n = [Sub(4, ADDR, 1), Sub(4, ADDR, 16 * kb)]
+        lanes_n = [Sub(4, ADDR, 1), Sub(4, ADDR, 16 * kb * window)]
         lanes_k = [Sub(kb, ADDR, 16), Sub(4, PE), Sub(4, ADDR, 4)]
-    axis_n = [Sub(d.n, d.level, d.stride) for d in spatial] + [Sub(nb, ADDR, per_block * kb), *lanes_n]
+    axis_n = [Sub(d.n, d.level, d.stride) for d in spatial] + [Sub(nb, ADDR, per_block * kb * window), *lanes_n]
     matrix = (tuple(s for s in axis_n if s.n > 1), tuple(s for s in lanes_k if s.n > 1))
-    size = per_block * kb * nb
+    size = per_block * kb * nb * window
+    tap_axes, step = [], per_block // mode.outs * kb
+    for extent in reversed(taps):
+        tap_axes.insert(0, (Sub(extent, ADDR, step),) if extent > 1 else ())
+        step *= extent
     outer = tuple(
         tuple(Sub(s.n, s.level, s.stride * size) if s.level == ADDR else s for s in axis if s.n > 1) for axis in batch
     )
     levels = {s.level for axis in (*matrix, *outer) for s in axis}
-    copies = tuple(Sub(0, level) for level in (L2B, L1B, MAB) if level not in levels)
-    return Layout(outer + (matrix if n_first else matrix[::-1]), copies)
+    copies = tuple(Sub(0, level) for level in (L2B, L1B, MAB) if level not in levels) + tuple(copied)
+    return Layout(outer + (matrix if n_first else matrix[::-1]) + tuple(tap_axes), copies)

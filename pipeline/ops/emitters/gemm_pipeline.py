@@ -16,6 +16,7 @@ part, so each block is used twice: its even lanes on side x, its odd lanes, read
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mlsdk.device.isa import model as m
@@ -28,22 +29,23 @@ RING = 4096  # LW of L1BM, from 0 on, that blocks pass through
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of A in LM0 (block floats) and of C in LM1 for one tile. Word addresses; strides between rows and, for C,
-    between output groups."""
+    """The rows of one tile in groups of up to four, one row a cycle. Word addresses.
 
-    count: int
-    a_stride: int
-    c_base: int
-    c_stride: int
-    c_group: int
+    a       of each group, where its rows of block floats start in LM0
+    lane    what is added to them for each block of 16 lanes of the contraction
+    c       of each group, where its rows of results start in LM1
+    out     what is added to them for each output group
+    """
+
+    a: tuple[tuple[int, ...], ...]
+    lane: Callable[[int], int]
+    c: tuple[tuple[int, ...], ...]
+    out: Callable[[int], int]
     c_dtype: str
 
     @property
     def groups(self) -> int:
-        return -(-self.count // 4)
-
-    def of(self, group: int) -> list[int]:
-        return list(range(4 * group, min(4 * group + 4, self.count)))
+        return len(self.a)
 
 
 @dataclass
@@ -93,7 +95,7 @@ def emit_piece(
         og, s = divmod(first + index, steps)
         t = index * period
         _load(table, mode, index, t, period)
-        place = rows.c_base + og * rows.c_group
+        place = rows.out(og)
         bias_word = BIAS + (og - first_group) * mode.bias_words if bias is not None else None
         for group in range(g):
             _products(table, mode, rows, group, index, t, period, s, steps, place, bias_word, c_strides)
@@ -169,14 +171,14 @@ def _products(
     c_strides: tuple[int, ...],
 ) -> None:
     """The products of one block with one group of four rows."""
-    members = rows.of(group)
+    starts_a = rows.a[group]
     starts, ends = s == 0, s == steps - 1
     wide = mode.name in ("h", "hs")
     acc = f"${'ll' if wide else 'l'}r{ACC + mode.acc_words * group}v"
     bias = f"${'ll' if wide else 'l'}r{bias_word}" if bias_word is not None else None
     half_out = rows.c_dtype == "half"
     width = {True: 2, False: 4}[half_out] if wide else {True: 1, False: 2}[half_out]
-    out = vec(m.LM1, [place + r * rows.c_stride for r in members], width)
+    out = vec(m.LM1, [place + word for word in rows.c[group]], width)
     r = "r" if half_out else ""
 
     def product(step: int, side: str, x: str, starts: bool, ends: bool) -> None:
@@ -188,18 +190,19 @@ def _products(
             line = f"{mode.name[0]}mfma{short} $l{side} {x} {bias if starts else acc} {target}"
         table.at(step, line, line.count("$") - 1, c_strides if ends else ())
 
-    kb, part = divmod(s, mode.steps)
+    lanes, part = divmod(s, mode.steps)
+    base = rows.lane(lanes)
     if wide:
-        product(t + group, "xy"[index % 2], vec(m.LM0, [i * rows.a_stride + 2 * kb for i in members], 2), starts, ends)
+        product(t + group, "xy"[index % 2], vec(m.LM0, [w + base for w in starts_a], 2), starts, ends)
     elif mode.name == "f":
-        base = 4 * kb + 2 * part
-        even = vec(m.LM0, [i * rows.a_stride + base for i in members], 1)
-        odd = vec(m.LM0, [i * rows.a_stride + base + 1 for i in members], 1)
+        base += 2 * part
+        even = vec(m.LM0, [w + base for w in starts_a], 1)
+        odd = vec(m.LM0, [w + base + 1 for w in starts_a], 1)
         product(t + group, "x", even, starts, False)
         product(t + period // 2 + group, "y", odd, False, ends)
     else:
         side = "xy"[index % 2]
-        x = vec(m.LM0, [i * rows.a_stride + 8 * kb + 2 * part for i in members], 2)
+        x = vec(m.LM0, [w + base + 2 * part for w in starts_a], 2)
         addend = bias if starts else ("$mauf" if rows.groups == 1 else acc)
         first = f"dmmulu $l{side} {x} $nowrite" if addend is None else f"dmfmau $l{side} {x} {addend} $nowrite"
         table.at(t + 2 * group, first)
