@@ -7,12 +7,12 @@ Two kinds, each of them contiguous in DRAM:
 
 An L1B that needs what lies in the same L1B of another (or its own) L2B takes shares, 8 times as fast; the rest comes as lines.
 The r-th piece of every L1B is brought in round r: DRAM -> L2BM in all groups at once where each reads its own DRAM at one
-address, else by broadcast, else one by one. From L1BM to LM0 go the groups of 4 LW in which some PE finds something (`l1bmp`).
+address, else by broadcast, else one by one (`slots`). From L1BM to LM0 go the groups of 4 LW in which some PE finds something (`l1bmp`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.layout import PER_LW
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.slots import Slot, fill_slots
 from mlsdk.pipeline.ops.emitters.transfer import Tensor, pipeline
 
 ZERO = 4092  # LM0 word that holds zero
@@ -171,7 +172,8 @@ class Pieces:
             else:
                 line_slots += [(r, b, column[:, b]) for b in range(8) if (column[:, b] >= 0).any()]
         lines_lc = rounds_s * SHARE
-        tags = self._moves(share_slots, SHARE, 0) + self._moves([s for _, _, s in line_slots], LINE, lines_lc)
+        tags = fill_slots(asm, [self._slot(x, SHARE) for x in share_slots], SHARE, 0)
+        tags += fill_slots(asm, [self._slot(x, LINE) for _, _, x in line_slots], LINE, lines_lc)
         asm.wait(*tags)
 
         lines_lb = rounds_s * SHARE_LB
@@ -198,62 +200,14 @@ class Pieces:
             return
         pipeline(asm, first, [(f"l1bmp $lb{lb} $lm{word}v", n) for lb, word, n in second], distance=2)
 
-    def _moves(self, slots: list[np.ndarray], size: int, lc: int) -> list[int]:
-        """Fill the L2BM slots from `lc` on; neighbours that continue each other become one move."""
-        runs: list[list] = []  # [kind, key, dram address, slot, count, symbol]
-        for slot, pieces in enumerate(slots):
-            for kind, key, address, symbol in self._fills(pieces, size):
-                last = next((r for r in reversed(runs) if r[0] == kind and r[1] == key and r[5] == symbol), None)
-                if last and last[3] + last[4] == slot and last[2] + size * last[4] == address:
-                    last[4] += 1
-                else:
-                    runs.append([kind, key, address, slot, 1, symbol])
-        tags: list[int] = []
-        for kind, key, address, slot, count, symbol in runs:
-            at = lc + size * slot
-            group = key[0] if kind in ("mvb", "one") else None
-            src = m.Operand(m.DRAM, address, m.LW, group=group, symbol=symbol)
-            if kind == "one":
-                dst = m.Operand(m.L2BM, at, m.LW, group=key[1] >> 1, block=key[1] & 1)
-            elif kind == "half":
-                dst = m.Operand(m.L2BM, at, m.LW, block=key[0])
-            else:
-                dst = m.Operand(m.L2BM, at, m.LW)
-            if len(tags) >= 24:
-                self.asm.wait(tags.pop(0))
-            tags.append(self.asm.move({"mvb": "mvb", "mvb2": "mvb2"}.get(kind, "mvp"), src, dst, size * count))
-        return tags
-
-    def _fills(self, pieces: np.ndarray, size: int) -> Iterator[tuple[str, tuple, int, str]]:
-        """Moves that bring pieces[X] into one slot of each L2B X: (kind, key, DRAM address, symbol)."""
+    def _slot(self, pieces: np.ndarray, size: int) -> Slot:
+        """Where the pieces that the L2Bs want lie."""
         base = self.share_base if size == SHARE else self.line_base
-        where: dict[int, tuple[int, int, str]] = {}  # L2B -> group, address, symbol
-        for x, number in enumerate(pieces.tolist()):
+        where: dict[int, tuple[int, int, str]] = {}
+        for l2b, number in enumerate(pieces.tolist()):
             if number >= 0:
                 source = int(np.searchsorted(base, number, side="right")) - 1
                 place = self.places[source]
                 group, piece = divmod(number - int(base[source]), place.shares if size == SHARE else place.lines)
-                where[x] = (x >> 1 if place.everywhere else group, piece * size, place.symbol)
-        if not where:
-            return
-        own = all(group == x >> 1 for x, (group, _, _) in where.items())
-        spots = {(address, symbol) for _, address, symbol in where.values()}
-        if own and len(spots) == 1 and len(where) > 1:
-            yield "mvb2", (), *spots.pop()
-            return
-        if own:
-            for half in (0, 1):
-                mine = {(address, symbol) for x, (_, address, symbol) in where.items() if x & 1 == half}
-                if len(mine) == 1:
-                    yield "half", (half,), *mine.pop()
-                else:
-                    for x, (group, address, symbol) in where.items():
-                        if x & 1 == half:
-                            yield "one", (group, x), address, symbol
-            return
-        if len(set(where.values())) == 1 and len(where) > 1:
-            group, address, symbol = next(iter(where.values()))
-            yield "mvb", (group,), address, symbol
-            return
-        for x, (group, address, symbol) in where.items():
-            yield "one", (group, x), address, symbol
+                where[l2b] = (l2b >> 1 if place.everywhere else group, piece * size, place.symbol)
+        return where
