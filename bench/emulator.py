@@ -93,7 +93,8 @@ def half_blocks(i: int) -> str:
     side, other = "xy"[i // 2 % 2], "yx"[i // 2 % 2]
     low = 8 * (i % 2)
     return (
-        f"hmfma $l{side} $ls{128 + 2 * low}v $llr{128 + 2 * low}v $llr{128 + 2 * low}v; hmwrite $aluf $ll{other}{low}; hbfn/9 $lbf $nowrite; "
+        f"hmfma $l{side} $ls{128 + 2 * low}v $llr{128 + 2 * low}v "
+        f"$llr{128 + 2 * low}v; hmwrite $aluf $ll{other}{low}; hbfn/9 $lbf $nowrite; "
         f"l1bmm $llb{32 * (i % 32)} $nowrite"
     )
 

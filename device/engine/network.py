@@ -58,7 +58,8 @@ def decode_to_pe(d: Decoder, instruction: m.Instruction, opcode: Opcode) -> tupl
     from_l1bm = source.space == m.L1BM
     if d.lanes and isinstance(rows, np.ndarray):
         rows = Per([rows] * d.count)
-    emit = lambda v: d.call(kernels.to_pes, memory, rows, v.mem, v.words(words), batchable=from_l1bm)  # noqa: E731
+    kernel = kernels.to_mabs if opcode.operation in ("l1bmm", "l1bmp") else kernels.to_pes
+    emit = lambda v: d.call(kernel, memory, rows, v.mem, v.words(words), batchable=from_l1bm)  # noqa: E731
     return Result(opcode, words, [], emit), 1
 
 

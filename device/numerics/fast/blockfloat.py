@@ -10,6 +10,7 @@ import numpy as np
 from numba import int32, int64, uint32, uint64
 
 from .bits import PES, kernel
+from .vectors import block_half
 
 
 @kernel
@@ -146,6 +147,12 @@ def _half_element(h, c, b, extended):
 @kernel
 def halves(sm, sr, om, orow, b, extended):
     """hbfn/(9-b) or hbfe/(9-b): each pair of rows (an LW) is a block of 16 with the 4 PEs."""
+    if b == 0 and not extended:
+        for i in range(orow.size // 2):
+            x, y, first, second = sm[sr[2 * i]], sm[sr[2 * i + 1]], om[orow[2 * i]], om[orow[2 * i + 1]]
+            for k in range(0, PES, 16):
+                block_half(x, k, y, k, first, k, second, k)
+        return
     common = np.empty(PES, np.int32)
     first, second = np.empty(PES, np.uint32), np.empty(PES, np.uint32)
     for i in range(orow.size // 2):

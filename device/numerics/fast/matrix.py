@@ -11,18 +11,15 @@ constant distances.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba import float32, float64, int32, int64, types, uint32, uint64
-from numba.extending import intrinsic
+from numba import float32, float64, int32, int64, uint16, uint32, uint64
 
 from .bits import PES, bits_of, double_of, kernel, single_of
 from .blockfloat import group_maximum
 from .mau_double import LOWER, UPPER, parts
 from .mau_single import INF, MAGNITUDE, any_value
 from .round import odd_sum, to_half, to_single
+from .vectors import row_products, scaled_interleave, spread
 from .wide import add, multiply, rounded, subtract, sum_of
 
 L1BS, MABS = 64, 16
@@ -91,12 +88,15 @@ def _mantissa(h, keep_zero_exponent):
 
 
 @kernel
-def _pack_row(row, out, sx):
+def _pack_row(row, out, negate):
     """Two signed 16-bit mantissas a word, without extended elements."""
-    for k in range(PES):
-        u = uint32(row[k] ^ sx)
-        high, low = _mantissa(uint32(u >> uint32(16)), False), _mantissa(uint32(u & uint32(0xFFFF)), False)
-        out[k] = uint32(uint32(uint32(high) << uint32(16)) | uint32(uint32(low) & uint32(0xFFFF)))
+    source, target = row.view(np.uint16), out.view(np.uint16)
+    flip = uint16(0x8000) if negate else uint16(0)
+    for k in range(2 * PES):
+        h = uint16(source[k] ^ flip)
+        m = uint16(h & uint16(511))
+        m = m if uint16(h & uint16(0x7E00)) != uint16(0) else uint16(0)
+        target[k] = uint16(-m) if uint16(h & uint16(0x8000)) else m
 
 
 @kernel
@@ -118,13 +118,7 @@ def _pack_special_row(row, common, out, extended, sx):
 def _spread(row, out, first, step, distance):
     """out[l * step + first + p * distance + m] = row[64 l + 4 m + p]: from PE order to MAB order, two columns a word."""
     for l in range(L1BS):
-        o = first + l * step
-        for m in range(MABS):
-            k = 64 * l + 4 * m
-            out[o + m] = row[k]
-            out[o + distance + m] = row[k + 1]
-            out[o + 2 * distance + m] = row[k + 2]
-            out[o + 3 * distance + m] = row[k + 3]
+        spread(row, 64 * l, out, first + l * step, distance)
 
 
 @kernel
@@ -149,7 +143,7 @@ def decode_half(raw, packed, packed_extended, scales):
             if special:
                 _pack_special_row(raw[2 * i + w], common[i], row, False, uint32(0))
             else:
-                _pack_row(raw[2 * i + w], row, uint32(0))
+                _pack_row(raw[2 * i + w], row, False)
             _spread(row, packed, i * 128 + 16 * w, PACKED_STEP, 32)
             if special & EXTENDED:
                 _pack_special_row(raw[2 * i + w], common[i], row, True, uint32(0))
@@ -159,51 +153,6 @@ def decode_half(raw, packed, packed_extended, scales):
 
 
 # --- half: product -------------------------------------------------------------------------------------------------------
-_intrinsic: Any = intrinsic
-
-
-@_intrinsic
-def _row_products(typingctx: Any, a: Any, ai: Any, x: Any, xi: Any, out: Any, oi: Any) -> Any:
-    """out[oi + 16 c + m] = sum over 16 columns of a[ai + .., m] * x[xi + .., c, m] as 32-bit integers.
-
-    a holds 8 pairs of 16-bit columns for 16 MABs, x the same for each of 4 cycles. Written as vector code so that a pair of
-    products and their sum become one machine instruction where there is one.
-    """
-    signature = types.void(a, ai, x, xi, out, oi)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any):
-        i32 = ir.IntType(32)
-        pairs, wide, sums = ir.VectorType(ir.IntType(16), 32), ir.VectorType(i32, 32), ir.VectorType(i32, 16)
-
-        def pointer(position: int, vector: Any):
-            array = context.make_array(sig.args[position])(context, builder, args[position])
-            return builder.bitcast(builder.gep(array.data, [args[position + 1]]), vector.as_pointer())
-
-        def load(base: Any, number: int):
-            value = builder.load(builder.gep(base, [i32(number)]))
-            value.align = 4
-            return builder.sext(value, wide)
-
-        pa, px, po = pointer(0, pairs), pointer(2, pairs), pointer(4, sums)
-        even = ir.Constant(sums, [2 * i for i in range(16)])
-        odd = ir.Constant(sums, [2 * i + 1 for i in range(16)])
-        nothing = ir.Constant(wide, ir.Undefined)
-        totals: list = [None] * 4
-        for j in range(8):
-            row = load(pa, j)
-            for c in range(4):
-                product = builder.mul(row, load(px, 4 * j + c))
-                term = builder.add(
-                    builder.shuffle_vector(product, nothing, even), builder.shuffle_vector(product, nothing, odd)
-                )
-                totals[c] = term if totals[c] is None else builder.add(totals[c], term)
-        for c in range(4):
-            builder.store(totals[c], builder.gep(po, [i32(c)])).align = 4
-        return context.get_dummy_value()
-
-    return signature, codegen
-
-
 @kernel
 def half(packed, packed_extended, scales, special, xm, xr, zm, zr, om, orow, sx, sz, with_sum, short):
     """h: A x + z. xr 2 rows a cycle, zr 4 rows, orow 4 rows (2 with a result of halves); `special` as decode_half says."""
@@ -223,7 +172,7 @@ def half(packed, packed_extended, scales, special, xm, xr, zm, zr, om, orow, sx,
                 if x_special:
                     _pack_special_row(r, common[c], row, False, sx)
                 else:
-                    _pack_row(r, row, sx)
+                    _pack_row(r, row, sx != uint32(0))
                 _spread(row, x, 64 * w + 16 * c, X_STEP, 128)
                 if x_special & EXTENDED:
                     _pack_special_row(r, common[c], row, True, sx)
@@ -232,38 +181,37 @@ def half(packed, packed_extended, scales, special, xm, xr, zm, zr, om, orow, sx,
         if special | x_special:
             for l in range(L1BS):
                 for i in range(16):
-                    _row_products(packed, l * PACKED_STEP + i * 128, x, l * X_STEP, sums, i * 64)
+                    row_products(packed, l * PACKED_STEP + i * 128, x, l * X_STEP, sums, i * 64)
                 _combine(sums, 4096.0, True, scales, xs, l, exact)
                 if x_special & EXTENDED:
                     for i in range(16):
-                        _row_products(packed, l * PACKED_STEP + i * 128, xe, l * X_STEP, mixed, i * 64)
+                        row_products(packed, l * PACKED_STEP + i * 128, xe, l * X_STEP, mixed, i * 64)
                     _combine(mixed, 64.0, False, scales, xs, l, exact)
                 if special & EXTENDED:
                     for i in range(16):
-                        _row_products(packed_extended, l * PACKED_STEP + i * 128, x, l * X_STEP, mixed, i * 64)
+                        row_products(packed_extended, l * PACKED_STEP + i * 128, x, l * X_STEP, mixed, i * 64)
                     _combine(mixed, 64.0, False, scales, xs, l, exact)
                     if x_special & EXTENDED:
                         for i in range(16):
-                            _row_products(packed_extended, l * PACKED_STEP + i * 128, xe, l * X_STEP, last, i * 64)
+                            row_products(packed_extended, l * PACKED_STEP + i * 128, xe, l * X_STEP, last, i * 64)
                         _combine(last, 1.0, False, scales, xs, l, exact)
             _finish_exact(exact, zm, zr, om, orow, base, sz, with_sum, short, row)
             continue
         for l in range(L1BS):
             for i in range(16):
-                _row_products(packed, l * PACKED_STEP + i * 128, x, l * X_STEP, sums, i * 64)
+                row_products(packed, l * PACKED_STEP + i * 128, x, l * X_STEP, sums, i * 64)
             for c in range(4):
                 for w in range(4):
-                    b = buffer[4 * c + w]
-                    s = w * 64 + 16 * c
-                    f = l * 256 + w * 16
-                    t = 1024 * c + l * 16
-                    for m in range(MABS):
-                        k = 64 * l + 4 * m
-                        y = xs[t + m]
-                        b[k] = float32(sums[s + m]) * (scales[f + m] * y)
-                        b[k + 1] = float32(sums[s + 256 + m]) * (scales[f + 64 + m] * y)
-                        b[k + 2] = float32(sums[s + 512 + m]) * (scales[f + 128 + m] * y)
-                        b[k + 3] = float32(sums[s + 768 + m]) * (scales[f + 192 + m] * y)
+                    scaled_interleave(
+                        sums,
+                        w * 64 + 16 * c,
+                        scales,
+                        l * 256 + w * 16,
+                        xs,
+                        1024 * c + l * 16,
+                        buffer[4 * c + w],
+                        64 * l,
+                    )
         if short:
             for n in range(16):
                 e, b = exact[n], buffer[n]

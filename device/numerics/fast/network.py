@@ -50,6 +50,34 @@ def long_words(sm, sr, out):
             o[k] = (uint64(upper[k]) << uint64(32)) | uint64(lower[k])
 
 
+@kernel
+def to_mabs(memory, table, om, orow):
+    """to_pes for transfers that give all MABs the same: only the first 4 columns of the table count."""
+    for n in range(table.shape[0]):
+        upper, lower = om[orow[2 * n]], om[orow[2 * n + 1]]
+        t = table[n]
+        for b in range(L1BS):
+            row = memory[b]
+            v0, v1, v2, v3 = row[t[0]], row[t[1]], row[t[2]], row[t[3]]
+            h0, h1, h2, h3 = (
+                uint32(v0 >> uint64(32)),
+                uint32(v1 >> uint64(32)),
+                uint32(v2 >> uint64(32)),
+                uint32(v3 >> uint64(32)),
+            )
+            l0, l1, l2, l3 = uint32(v0), uint32(v1), uint32(v2), uint32(v3)
+            for m in range(16):
+                k = b * L1B_PES + 4 * m
+                upper[k] = h0
+                upper[k + 1] = h1
+                upper[k + 2] = h2
+                upper[k + 3] = h3
+                lower[k] = l0
+                lower[k + 1] = l1
+                lower[k + 2] = l2
+                lower[k + 3] = l3
+
+
 # --- float sums ----------------------------------------------------------------------------------------------------------
 @kernel
 def _sum(values, count, mbits, ebits, target_mbits, target_ebits):
