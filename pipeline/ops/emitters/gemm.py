@@ -17,7 +17,8 @@ from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode
-from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS, RING, Rows, emit_piece
+from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS, RING, Rows
+from mlsdk.pipeline.ops.emitters.gemm_stream import Weights
 from mlsdk.pipeline.ops.emitters.lanes import clear_tail
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, bulk_download, bulk_upload, start_download
 
@@ -26,7 +27,6 @@ LC_TILES, LC_TILES_SIZE = 0, 8192
 LC_HALVES, LC_HALF = (8192, 8192 + 12288), 12288
 LB_TILES, LB_TILES_SIZE = RING, 2048
 LB_BIAS, LB_BIAS_SIZE = RING + 2048, 2048
-PIECE_STEPS = 640  # PE steps of a piece, about: pieces are written out in full
 
 
 @dataclass
@@ -85,10 +85,6 @@ class Product:
     def lw_c(self) -> int:
         return self.nb * self.c.scheme.unit_lw(self.c.dtype)  # type: ignore[union-attr]
 
-    @property
-    def widen(self) -> int:
-        return 8 if self.b.image.l1b_spread else 1
-
 
 def emit_gemm(call: Call) -> Asm:
     """inputs: A (scheme rows.., lane k), B (`weights_layout`), bias (restricted scheme of C, singles or doubles) or None."""
@@ -104,15 +100,18 @@ def emit_gemm(call: Call) -> Asm:
     asm, loops = Asm(), Loops()
     if bias is not None:
         _load_bias(asm, p, call)
-    pieces = list(_pieces(p))
     whole, rest = divmod(rows, p.tile)
-    tags = [tuple(asm.tag_reserved() for _ in range(b.image.l2bs_used)) for _ in (0, 1)]
+    tiles = -(-p.tile // 4)
+    weights = Weights(asm, mode, b, p.steps, p.groups, tiles, LC_HALVES, LC_HALF, bias is not None, True, p.batches)
+    weights.bring()
+    if whole > 1:
+        weights.settle()
     with loops.over(asm, p.batches, rows * p.lw_a, p.groups * p.steps * mode.block_lw // 4, rows * p.lw_c):
         with loops.over(asm, whole, p.tile * p.lw_a, 0, p.tile * p.lw_c):
             if whole:
-                _emit_tile(asm, p, pieces, tags, loops, 0, p.tile)
+                _emit_tile(asm, p, weights, loops, 0, p.tile)
         if rest:
-            _emit_tile(asm, p, pieces, tags, loops, whole * p.tile, rest)
+            _emit_tile(asm, p, weights, loops, whole * p.tile, rest)
     return asm
 
 
@@ -158,69 +157,9 @@ def _load_bias(asm: Asm, p: Product, call: Call) -> None:
         asm.pe(f"l2bmb $lc{LC_TILES + 64 * i} $lb{LB_BIAS + 64 * i}")
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Steps [first, last) of the sequence (output group, contraction step)."""
-
-    first: int
-    last: int
-
-    @property
-    def steps(self) -> int:
-        return self.last - self.first
-
-
-def _pieces(p: Product) -> Iterator[Piece]:
-    """Whole output groups where they fit half of the weights' place in L2BM, else an even number of cuts of each."""
+def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, count: int) -> None:
     mode = p.mode
-    unit = max(1, 64 // mode.block_lw)  # steps that fill an L2BM line
-    limit = min(LC_HALF // p.widen // mode.block_lw, PIECE_STEPS // mode.period(-(-p.tile // 4)))
-    limit = max(unit, limit // unit * unit)
-    if p.steps <= limit:
-        align = 1
-        while align * p.steps % unit:
-            align *= 2
-        if p.bias is not None:
-            limit = min(limit, 256 // mode.bias_words * p.steps)
-        groups = max(align, limit // p.steps // align * align)
-        for og in range(0, p.groups, groups):
-            yield Piece(og * p.steps, min(og + groups, p.groups) * p.steps)
-        return
-    cuts = -(-p.steps // limit)
-    cuts += cuts % 2
-    share = -(-p.steps // cuts)
-    size = -(-share // unit) * unit
-    for og in range(p.groups):
-        for s in range(0, p.steps, size):
-            yield Piece(og * p.steps + s, og * p.steps + min(s + size, p.steps))
-
-
-def _repeats(p: Product, pieces: list[Piece], at: int, length: int) -> int:
-    """How often the `length` pieces from `at` on repeat, each time with the piece after them to prefetch."""
-
-    def shape(i: int) -> tuple[int, int]:
-        return pieces[i].steps, pieces[i].first % p.steps
-
-    count = 0
-    while (end := at + (count + 1) * length) < len(pieces):
-        if any(shape(i) != shape(at + (i - at) % length) for i in range(at + count * length, end + 1)):
-            break
-        count += 1
-    return count
-
-
-def _emit_tile(
-    asm: Asm, p: Product, pieces: list[Piece], tags: list[tuple[int, ...]], loops: Loops, at: int, count: int
-) -> None:
-    mode = p.mode
-
-    def prefetch(index: int) -> None:
-        piece = pieces[index]
-        lo = piece.first * mode.block_lw // 4
-        part = Range.of(p.b, lo, lo + piece.steps * mode.block_lw // 4)
-        start_download(asm, part, LC_HALVES[index % 2], loops.of("b"), tags[index % 2])
-
-    prefetch(0)
+    weights.start(loops.of("b"))
     part_a = Range.of(p.a, at * p.lw_a, (at + count) * p.lw_a)
     bulk_download(asm, part_a, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("a"))
     raw = 2 * (at * p.lw_a - part_a.lo)
@@ -231,47 +170,9 @@ def _emit_tile(
 
     part_c = Range.of(p.c, at * p.lw_c, (at + count) * p.lw_c)
     a_words = {"h": 2, "hs": 2, "f": 4, "d": 8}[mode.name] * p.kb
-    c_group = 2 * p.lw_c // p.groups
-    rows = consecutive_rows(count, a_words, a_words // p.kb, 2 * (at * p.lw_c - part_c.lo), 2 * p.lw_c, c_group, p.c.dtype)
-
-    def run(index: int, base: int, c_stride: tuple[int, ...], bias_stride: tuple[int, ...]) -> None:
-        """Piece `index`, prefetching the next; `base`: the first piece of the loop body."""
-        if index + 1 < len(pieces):
-            prefetch(index + 1)
-        asm.wait(*tags[index % 2])
-        piece = pieces[index]
-        bias = None
-        if p.bias is not None:
-            group = piece.first // p.steps
-            bias = (LB_BIAS + 4 * (group * mode.bias_words // 2), bias_stride)
-        emit_piece(
-            asm,
-            mode,
-            rows,
-            p.steps,
-            piece.first,
-            piece.last,
-            LC_HALVES[index % 2],
-            p.b.image.l1b_spread,
-            bias,
-            c_stride,
-        )
-
-    length = 2 if p.steps <= pieces[0].steps else -(-p.steps // pieces[0].steps)
-    index = 0
-    while index < len(pieces):
-        repeat = _repeats(p, pieces, index, length)
-        if repeat > 1:
-            body = sum(piece.steps for piece in pieces[index : index + length])
-            groups = body // p.steps
-            prefix = (0,) * asm.depth
-            with loops.over(asm, repeat, 0, body * mode.block_lw // 4, 0):
-                for j in range(length):
-                    run(index + j, index, (*prefix, groups * c_group), (*prefix, groups * mode.bias_words * 2))
-            index += repeat * length
-        else:
-            run(index, index, (), ())
-            index += 1
+    out, group = 2 * (at * p.lw_c - part_c.lo), 2 * p.lw_c // p.groups
+    rows = consecutive_rows(count, a_words, a_words // p.kb, out, 2 * p.lw_c, group, p.c.dtype)
+    weights.run(rows, LB_BIAS if p.bias is not None else None, loops.of("b"))
     bulk_upload(asm, part_c, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("c"))
 
 
@@ -280,7 +181,7 @@ def consecutive_rows(count: int, a_row: int, a_lane: int, c_base: int, c_row: in
     groups = [range(at, min(at + 4, count)) for at in range(0, count, 4)]
     return Rows(
         tuple(tuple(i * a_row for i in group) for group in groups),
-        lambda block: block * a_lane,
+        lambda block, og: block * a_lane,
         tuple(tuple(c_base + i * c_row for i in group) for group in groups),
         lambda og: og * c_group,
         dtype,

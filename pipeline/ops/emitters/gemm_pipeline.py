@@ -32,13 +32,13 @@ class Rows:
     """The rows of one tile in groups of up to four, one row a cycle. Word addresses.
 
     a       of each group, where its rows of block floats start in LM0
-    lane    what is added to them for each block of 16 lanes of the contraction
+    lane    what is added to them for a block of 16 lanes of the contraction (its number, the output group)
     c       of each group, where its rows of results start in LM1
     out     what is added to them for each output group
     """
 
     a: tuple[tuple[int, ...], ...]
-    lane: Callable[[int], int]
+    lane: Callable[[int, int], int]
     c: tuple[tuple[int, ...], ...]
     out: Callable[[int], int]
     c_dtype: str
@@ -95,10 +95,9 @@ def emit_piece(
         og, s = divmod(first + index, steps)
         t = index * period
         _load(table, mode, index, t, period)
-        place = rows.out(og)
         bias_word = BIAS + (og - first_group) * mode.bias_words if bias is not None else None
         for group in range(g):
-            _products(table, mode, rows, group, index, t, period, s, steps, place, bias_word, c_strides)
+            _products(table, mode, rows, group, index, t, period, s, steps, og, bias_word, c_strides)
     if bias is not None:
         _bring_bias(asm, mode, bias, (last - 1) // steps - first_group + 1)
     table.emit(asm)
@@ -166,7 +165,7 @@ def _products(
     period: int,
     s: int,
     steps: int,
-    place: int,
+    og: int,
     bias_word: int | None,
     c_strides: tuple[int, ...],
 ) -> None:
@@ -178,7 +177,7 @@ def _products(
     bias = f"${'ll' if wide else 'l'}r{bias_word}" if bias_word is not None else None
     half_out = rows.c_dtype == "half"
     width = {True: 2, False: 4}[half_out] if wide else {True: 1, False: 2}[half_out]
-    out = vec(m.LM1, [place + word for word in rows.c[group]], width)
+    out = vec(m.LM1, [rows.out(og) + word for word in rows.c[group]], width)
     r = "r" if half_out else ""
 
     def product(step: int, side: str, x: str, starts: bool, ends: bool) -> None:
@@ -191,7 +190,7 @@ def _products(
         table.at(step, line, line.count("$") - 1, c_strides if ends else ())
 
     lanes, part = divmod(s, mode.steps)
-    base = rows.lane(lanes)
+    base = rows.lane(lanes, og)
     if wide:
         product(t + group, "xy"[index % 2], vec(m.LM0, [w + base for w in starts_a], 2), starts, ends)
     elif mode.name == "f":

@@ -6,8 +6,8 @@ Two kinds, each of them contiguous in DRAM:
     share  256 LW of an image that is spread over L1Bs, of which each L1B gets its own 32 (`l2bmd`)
 
 An L1B that needs what lies in the same L1B of another (or its own) L2B takes shares, 8 times as fast; the rest comes as lines.
-The r-th piece of every L1B is brought in round r: DRAM -> L2BM in all groups at once where each reads its own DRAM at one
-address, else by broadcast, else one by one (`slots`). From L1BM to LM0 go the groups of 4 LW in which some PE finds something (`l1bmp`).
+The r-th piece of every L1B is brought in round r: DRAM -> L2BM (`slots`), then to its L1Bs.
+From L1BM to LM0 go the groups of 4 LW in which some PE finds something (`l1bmp`).
 """
 
 from __future__ import annotations

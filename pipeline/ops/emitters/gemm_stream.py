@@ -1,0 +1,161 @@
+"""Weights on their way from DRAM to the pipeline: in pieces, two halves of a place in L2BM in turn.
+
+The next piece's move is under way while one is used. Weights of at most two pieces stay in L2BM: they are moved once, however
+often `run` is called. Equal pieces become a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mlsdk.pipeline.ops.emitters.asm import Asm
+from mlsdk.pipeline.ops.emitters.gemm_modes import Mode
+from mlsdk.pipeline.ops.emitters.gemm_pipeline import Rows, emit_piece
+from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, start_download
+
+PIECE_STEPS = 640  # PE steps of a piece, about: pieces are written out in full
+BIAS_WORDS = 256  # of GRF0
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Steps [first, last) of the sequence (output group, contraction step)."""
+
+    first: int
+    last: int
+
+    @property
+    def steps(self) -> int:
+        return self.last - self.first
+
+
+class Weights:
+    """`b`: the weights; `steps`: contraction steps of an output group; `groups`: output groups; `row_groups`: groups of four
+    rows that `run` will be given; `halves` and `half`: addresses and size of the two places in L2BM."""
+
+    def __init__(
+        self,
+        asm: Asm,
+        mode: Mode,
+        b: Tensor,
+        steps: int,
+        groups: int,
+        row_groups: int,
+        halves: tuple[int, int],
+        half: int,
+        with_bias: bool,
+        loops: bool = True,
+        matrices: int = 1,
+    ):
+        self.asm, self.mode, self.b, self.steps, self.groups = asm, mode, b, steps, groups
+        self.halves, self.loops = halves, loops
+        widen = 8 if b.image.l1b_spread else 1
+        self.pieces = list(self._cut(row_groups, half // widen // mode.block_lw, with_bias))
+        self.tags = [tuple(asm.tag_reserved() for _ in range(b.image.l2bs_used)) for _ in (0, 1)]
+        self.stay = len(self.pieces) <= 2 and matrices == 1
+        self._flying: set[int] = set()  # pieces of staying weights that were not waited for yet
+
+    def _cut(self, row_groups: int, most: int, with_bias: bool) -> Iterator[Piece]:
+        """Whole output groups where they fit half of the place, else an even number of cuts of each."""
+        mode, steps = self.mode, self.steps
+        unit = max(1, 64 // mode.block_lw)  # steps that fill an L2BM line
+        limit = min(most, max(unit, PIECE_STEPS // mode.period(row_groups)))
+        limit = max(unit, limit // unit * unit)
+        if steps <= limit:
+            align = 1
+            while align * steps % unit:
+                align *= 2
+            if with_bias:
+                limit = min(limit, BIAS_WORDS // mode.bias_words * steps)
+            groups = max(align, limit // steps // align * align)
+            for og in range(0, self.groups, groups):
+                yield Piece(og * steps, min(og + groups, self.groups) * steps)
+            return
+        cuts = -(-steps // limit)
+        cuts += cuts % 2
+        share = -(-steps // cuts)
+        size = -(-share // unit) * unit
+        for og in range(self.groups):
+            for s in range(0, steps, size):
+                yield Piece(og * steps + s, og * steps + min(s + size, steps))
+
+    # ---- moves ------------------------------------------------------------------------------------------------
+
+    def _prefetch(self, index: int, strides: tuple[int, ...]) -> None:
+        piece = self.pieces[index]
+        lo = piece.first * self.mode.block_lw // 4
+        part = Range.of(self.b, lo, lo + piece.steps * self.mode.block_lw // 4)
+        start_download(self.asm, part, self.halves[index % 2], strides, self.tags[index % 2])
+
+    def bring(self) -> None:
+        """Start to move weights that stay."""
+        if self.stay:
+            for index in range(len(self.pieces)):
+                self._prefetch(index, ())
+                self._flying.add(index)
+
+    def settle(self) -> None:
+        """Wait for weights that stay; before a loop around `run`."""
+        for index in sorted(self._flying):
+            self.asm.wait(*self.tags[index])
+        self._flying.clear()
+
+    def start(self, strides: tuple[int, ...] = ()) -> None:
+        """Start the first move of a run, ahead of other work."""
+        if not self.stay:
+            self._prefetch(0, strides)
+
+    # ---- use --------------------------------------------------------------------------------------------------
+
+    def run(self, rows: Rows, bias: int | None, strides: tuple[int, ...] = ()) -> None:
+        """All products of the weights with a tile's rows, after `start`. `bias`: L1BM address of the bias; `strides`: of
+        the weights' LM address in the enclosing loops."""
+        first = self.pieces[0].steps
+        length = 2 if self.steps <= first else -(-self.steps // first)
+        index = 0
+        while index < len(self.pieces):
+            repeat = self._repeats(index, length) if self.loops and not self.stay else 0
+            if repeat > 1:
+                body = sum(piece.steps for piece in self.pieces[index : index + length])
+                groups = body // self.steps
+                prefix = (0,) * self.asm.depth
+                with self.asm.loop(repeat):
+                    inner = (*strides, body * self.mode.block_lw // 4)
+                    for j in range(length):
+                        out = (*prefix, rows.out(groups) - rows.out(0))
+                        self._piece(index + j, rows, bias, inner, out, (*prefix, groups * self.mode.bias_words * 2))
+                index += repeat * length
+            else:
+                self._piece(index, rows, bias, strides, (), ())
+                index += 1
+
+    def _piece(self, index: int, rows: Rows, bias: int | None, strides, out, of_bias) -> None:
+        if not self.stay:
+            if index + 1 < len(self.pieces):
+                self._prefetch(index + 1, strides)
+            self.asm.wait(*self.tags[index % 2])
+        elif index in self._flying:
+            self.asm.wait(*self.tags[index])
+            self._flying.discard(index)
+        piece = self.pieces[index]
+        start = None
+        if bias is not None:
+            start = (bias + 4 * (piece.first // self.steps * self.mode.bias_words // 2), of_bias)
+        spread = self.b.image.l1b_spread
+        emit_piece(
+            self.asm, self.mode, rows, self.steps, piece.first, piece.last, self.halves[index % 2], spread, start, out
+        )
+
+    def _repeats(self, at: int, length: int) -> int:
+        """How often the `length` pieces from `at` on repeat, each time with the piece after them to prefetch."""
+
+        def shape(i: int) -> tuple[int, int]:
+            return self.pieces[i].steps, self.pieces[i].first % self.steps
+
+        count = 0
+        while (end := at + (count + 1) * length) < len(self.pieces):
+            if any(shape(i) != shape(at + (i - at) % length) for i in range(at + count * length, end + 1)):
+                break
+            count += 1
+        return count
