@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import torch
 from mlsdk import loading
 from mlsdk.cache import CacheOptions
 from mlsdk.compiled import CompiledFunction
-from mlsdk.errors import InputMismatch, OptionError
+from mlsdk.errors import InputMismatch, Misuse, OptionError, UnsupportedOperator
 from mlsdk.pipeline.ir.signature import Input, Output, Signature
 from mlsdk.proxy import TensorProxy
 from mlsdk.runtime import events
@@ -23,6 +24,7 @@ from mlsdk.runtime.iospec import IOSpec
 
 if TYPE_CHECKING:
     from mlsdk.context import Context
+    from mlsdk.pipeline.ir.graph import Graph
     from mlsdk.pipeline.trace import Traced
     from mlsdk.tasks.chain import BuildResult
     from mlsdk.tasks.options import Resolved
@@ -136,7 +138,10 @@ def _compile(
             registry = context.registry
             found = traced(state=registry.state(), modules=registry.modules, optimizers=registry.optimizers)
         artifacts = _artifacts(context, found, _fixed(context, found.signature, request.io_specs or {}, resolved))
-        result = _build(context, artifacts, given, request, name)
+        try:
+            result = _build(context, artifacts, given, request, name)
+        except UnsupportedOperator as error:
+            raise with_sources(error, found.graph) from None
         _write(result, directory, resolved)
         try:
             return loading.from_build(context, result, directory, name)
@@ -179,6 +184,7 @@ def _fixed(
     program writes into a registered tensor lies like what it reads of it, so that a copy of memory brings it there."""
     from mlsdk.pipeline.layout import Fixed
 
+    wanted = _constraints(signature, constraints)
     if context._session.kind != "board":
         return {}
     specs: dict[str, IOSpec] = {}
@@ -191,7 +197,7 @@ def _fixed(
         # Where precisions differ the value is converted for each call: the planner can only place what it computes in.
         if state.dtype != "float32" or entry.spec.device_dtype == base:
             specs[state.input] = entry.spec
-    specs.update(_constraints(signature, constraints))
+    specs.update(wanted)
     places = {v: Fixed(s.layout, s.device_dtype, s.scheme) for v, s in specs.items() if s.layout is not None}
     return {**alike, **places}
 
@@ -242,6 +248,24 @@ def _build(
         raise
     finally:
         listener.stop()
+
+
+def with_sources(error: UnsupportedOperator, graph: Graph) -> UnsupportedOperator:
+    """An error of a phase below the trace, which knows nodes by name only, with the lines of the user's program."""
+    if error.misuses:
+        return error
+    nodes = {node.name: node for node in graph.nodes}
+    lines, misuses = [], []
+    for line in str(error).splitlines():
+        match = re.fullmatch(r"  (\w+) \((\S+)\)", line)
+        node = nodes.get(match[2]) if match else None
+        if match is not None and node is not None and node.source:
+            misuses.append(Misuse(match[1], node.source, node.scope))
+            line = f"  {misuses[-1]} ({node.name})"
+        lines.append(line)
+    found = UnsupportedOperator("\n".join(lines), misuses)
+    found.phase, found.node = "LayoutPlan", error.node
+    return found
 
 
 def _write(result: BuildResult, directory: Path, resolved: Resolved) -> None:

@@ -48,7 +48,9 @@ def holder(tmp_path):
         process.stdout.close()
 
 
-@pytest.mark.parametrize("name", ["mncore2:99", "mncore2:-1", "mncore2:", "MNCORE2:0", "", "cuda", None, 0, "mncore2:x"])
+@pytest.mark.parametrize(
+    "name", ["mncore2:99", "mncore2:-1", "mncore2:", "MNCORE2:0", "", "cuda", None, 0, "mncore2:x"]
+)
 def test_names_that_are_no_device(name):
     with pytest.raises(DeviceNotFound, match="no device"):
         MNDevice(name)
@@ -158,8 +160,9 @@ def test_memory_that_does_not_suffice(context, tmp_path, pair):
     with context._session.allocating() as memory:
         taken = memory.take(memory.largest - 128)
     with pytest.raises(DeviceError, match="no room in DRAM for add input .*: .* bytes are needed in each group"):
+        kept = []
         for _ in range(3):
-            kept = added.allocate_input_proxy(), kept if _ else None
+            kept.append(added.allocate_input_proxy())
     with context._session.allocating() as memory:
         memory.give(taken)
     assert torch.equal(added(pair)["sum"].cpu(), pair["a"] + pair["b"])
@@ -174,7 +177,9 @@ def test_a_reset_voids_everything(tmp_path, pair):
     added = context.compile(add, pair, tmp_path / "add")
     result = added(pair)
     result["sum"].cpu()
-    BoardFiles(state_directory(), context._session.name).begin_generation({"kind": "zero", "value": 0, "on_chip": False})
+    BoardFiles(state_directory(), context._session.name).begin_generation(
+        {"kind": "zero", "value": 0, "on_chip": False}
+    )
     with pytest.raises(DeviceReset, match="was reset while this program used it; its data is void"):
         added(pair)["sum"].cpu()
     for use in (lambda: added(pair), lambda: context.synchronize(), lambda: added.allocate_input_proxy()):

@@ -236,7 +236,10 @@ def test_a_proxy_is_loaded_from_a_proxy(added, pair, proxy, expected):
     "source, message",
     [
         (torch.zeros(4, 3), r"input a is float32\[3,4\], and cannot be loaded from float32\[4,3\]"),
-        (torch.zeros(3, 4, dtype=torch.float64), r"cannot be loaded from float64\[3,4\]; give the same dtype and shape"),
+        (
+            torch.zeros(3, 4, dtype=torch.float64),
+            r"cannot be loaded from float64\[3,4\]; give the same dtype and shape",
+        ),
         (torch.zeros(3, 4, dtype=torch.complex64), "cannot be loaded from a torch.complex64 tensor"),
         (torch.zeros(3, 4).to_sparse(), "of layout torch.sparse_coo; give a dense tensor"),
         ([[0.0] * 4] * 3, "input a cannot be loaded from list; give a torch.Tensor or a TensorProxy"),

@@ -214,7 +214,9 @@ def test_a_loaded_function_needs_the_same_shape(any_context, step):
         total = torch.zeros(3, 2)
         set_tensor_name(total, "total")
         elsewhere.register_buffer(total)
-        message = r"step was compiled with total as float32 \[2, 3\], and float32 \[3, 2\] is registered under that name"
+        message = (
+            r"step was compiled with total as float32 \[2, 3\], and float32 \[3, 2\] is registered under that name"
+        )
         with pytest.raises(InputMismatch, match=message):
             elsewhere.load_codegen_dir(step.codegen_dir)
 
