@@ -12,6 +12,8 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
 from mlsdk.pipeline.ir.placed import ANY, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, local_rows, spread
+from mlsdk.pipeline.layout import moving, windows
+from mlsdk.pipeline.layout.moving import MOVED, anywhere, reshape
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
 from mlsdk.pipeline.ops.emitters.gemm_modes import mode_of, weights_layout
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS
@@ -79,7 +81,7 @@ def reduction(planner: Planner, node: Node) -> None:
     shape = planner.shape(source)
     axes = _axes(planner, node, len(shape))
     if not axes:
-        planner.put(node, "elementwise", [_anywhere(planner, source)], [planner.scheme_of(source)], kernel="Identity")  # type: ignore[list-item]
+        planner.put(node, "elementwise", [anywhere(planner, source)], [planner.scheme_of(source)], kernel="Identity")  # type: ignore[list-item]
         return
     scheme = planner.scheme_of(source)
     if scheme is None or _thin(scheme, shape) or not reducible(scheme, axes, planner.device_dtype(source)):
@@ -166,89 +168,12 @@ def inside_mab(scheme: Scheme, axes: Sequence[int]) -> bool:
     return all(d.level == LOCAL or d.n == 1 for a in axes for d in scheme.axes[a])
 
 
-# ---- views and moves ----------------------------------------------------------------------------------------------
-
-
-def _anywhere(planner: Planner, name: str) -> str:
-    """The value where it lies; in the default scheme if nobody placed it yet."""
-    if planner.placed(name) is None:
-        return planner.want(name, planner.default(name), reason="first use")
-    return name
-
-
-def reshape(planner: Planner, node: Node) -> None:
-    source, out = _anywhere(planner, node.inputs[0]), node.outputs[0]
-    scheme = planner.scheme_of(source)
-    view = scheme.reshape(planner.shape(source), planner.shape(out)) if scheme is not None else None
-    if view is not None and not view.copies:
-        planner.view(node, source, view)
-    else:
-        move(planner, node)
-
-
-def transpose(planner: Planner, node: Node) -> None:
-    source = _anywhere(planner, node.inputs[0])
-    rank = len(planner.shape(source))
-    perm = tuple(attributes(node).get("perm") or range(rank - 1, -1, -1))
-    value = planner.values[source]
-    scheme = value.scheme.permute(perm) if value.scheme is not None else None
-    planner.view(
-        replace(node, attrs={**node.attrs, "perm": perm}),
-        source,
-        scheme,
-        value.layout.transpose(perm) if scheme is None else None,
-    )
-
-
-def move(planner: Planner, node: Node) -> None:
-    """Any rearrangement of elements: the result in its default scheme. Inputs that only parametrise it stay constants."""
-    count = MOVED[node.op](node)
-    names = [n for n in node.inputs[:count] if n and planner.value(n).size]
-    inputs = [_anywhere(planner, name) for name in names]
-    parameters = {f"input{count + i}": planner.graph.constants[n] for i, n in enumerate(node.inputs[count:]) if n}
-    moved = replace(node, attrs={**node.attrs, **parameters})
-    planner.put(moved, "move", inputs, [planner.default(node.outputs[0])], dtypes=[planner.device_dtype(inputs[0])])
-
-
-def concat(planner: Planner, node: Node) -> None:
-    """Equal parts in one scheme lie one behind the other in LM, each where its source's PEs are; others are a move."""
-    names = [n for n in node.inputs if planner.value(n).size]
-    first = planner.shape(names[0])
-    axis = int(attributes(node)["axis"]) % len(first)
-    scheme = planner.scheme_of(_anywhere(planner, names[0]))
-    if (
-        scheme is None
-        or scheme.copies
-        or any(planner.shape(n) != first for n in names)
-        or scheme.extents[axis] != first[axis]
-    ):
-        move(planner, node)
-        return
-    inputs = [planner.want(n, scheme, reason="part of Concat") for n in names]
-    high = 1 + max((d.stride for _, d in scheme.local), default=0)
-    axes = list(scheme.axes)
-    axes[axis] = (Digit(len(names), LOCAL, high), *axes[axis])
-    whole = replace(scheme, axes=tuple(axes))
-    planner.put(node, "move", inputs, [whole], dtypes=[planner.device_dtype(inputs[0])])
-
-
-#: operators that only rearrange elements -> how many of their inputs are data
-MOVED: dict[str, Callable[[Node], int]] = {
-    "Reshape": lambda n: 1,
-    "Flatten": lambda n: 1,
-    "Squeeze": lambda n: 1,
-    "Unsqueeze": lambda n: 1,
-    "Expand": lambda n: 1,
-    "Slice": lambda n: 1,
-    "Concat": lambda n: len(n.inputs),
-    "MNCoreLayoutSwitch": lambda n: 1,
-}
-
-
 def data_inputs(node: Node) -> tuple[str, ...]:
     """The inputs that are data; the others say how (shapes, axes, starts)."""
     if node.op in MOVED:
         return node.inputs[: MOVED[node.op](node)]
+    if node.op.startswith("Scatter"):
+        return node.inputs[:1]
     return node.inputs[:1] if node.op.startswith("Reduce") else node.inputs
 
 
@@ -256,7 +181,7 @@ def data_inputs(node: Node) -> tuple[str, ...]:
 
 
 def cast(planner: Planner, node: Node) -> None:
-    source, out = _anywhere(planner, node.inputs[0]), node.outputs[0]
+    source, out = anywhere(planner, node.inputs[0]), node.outputs[0]
     have, want = planner.device_dtype(source), planner.device_dtype(out)
     if {have, want} == {"half", "double"}:  # by way of single
         middle = planner.temporary(out, planner.shape(out), "float32")
@@ -327,7 +252,7 @@ def _vectors(planner: Planner, node: Node, a: str, b: str) -> None:
 
 
 def _viewed(planner: Planner, node: Node, name: str, shape: tuple[int, ...]) -> str:
-    name = _anywhere(planner, name)
+    name = anywhere(planner, name)
     seen = planner.temporary(name, shape)
     reshape(planner, Node(planner.fresh(f"{node.name}.as"), "Reshape", (name,), (seen,), {}, node.source, node.scope))
     return seen
@@ -505,15 +430,9 @@ RULES: dict[str, Rule] = {
     "Softmax": softmax,
     "ArgMax": argument,
     "ArgMin": argument,
-    "Reshape": reshape,
-    "Flatten": reshape,
-    "Squeeze": reshape,
-    "Unsqueeze": reshape,
-    "Transpose": transpose,
-    "Slice": move,
-    "Concat": concat,
-    "Expand": move,
     "Cast": cast,
     "MatMul": matmul,
     "Gemm": gemm,
+    **moving.RULES,
+    **windows.RULES,
 }

@@ -1,6 +1,6 @@
 """The generic move: any elements of any tensors to any places, whatever the layouts.
 
-Every word of the result takes one word of the sources (or is padding, or a fill of zero). For a tile of LM addresses of the
+Every word of the result takes one word of the sources (or is padding, or the fill). For a tile of LM addresses of the
 result, what the PEs of an L1B need is brought to LM0 of all of them (`Pieces`), and each PE picks its words by T-indirect
 reads. Where one offset per PE plus one per place gives the addresses of all words, T is loaded once; else T comes from a
 table with a word for each word of the result. When a tile's pieces do not fit LM0 they come in passes, and what a pass does
@@ -21,7 +21,7 @@ from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE, PER_LW, Layout, Sub, W
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
-from mlsdk.pipeline.ops.emitters.pieces import HALF, HIGH, WORD, ZERO, Chosen, Pieces
+from mlsdk.pipeline.ops.emitters.pieces import FILL, HALF, HIGH, WORD, ZERO, Pieces
 from mlsdk.pipeline.ops.emitters.transfer import (
     Range,
     Tensor,
@@ -34,7 +34,7 @@ from mlsdk.pipeline.ops.emitters.transfer import (
 LC_OTHER, LB_OTHER = 24576, 4096
 TILES = (128, 64, 32, 16, 8, 4, 2, 1)
 
-#: flat elements of the result -> (source number, flat element of that source; -1: zero)
+#: flat elements of the result -> (source number, flat element of that source; -1: the fill)
 SourceOf = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
@@ -61,21 +61,22 @@ def elements_of(image: Image) -> np.ndarray:
 
 
 def emit_move(
-    sources: list[Tensor], result: Tensor, source_of: SourceOf, clean: bool = False
+    sources: list[Tensor], result: Tensor, source_of: SourceOf, clean: bool = False, fill: int = 0
 ) -> tuple[Asm, dict[str, np.ndarray]]:
-    """Statements and the constants they need (symbol -> uint64[4][n]). `clean`: the result's padding becomes zero."""
-    return _Mover(sources, result, source_of, clean).run()
+    """Statements and the constants they need (symbol -> uint64[4][n]). `clean`: the result's padding becomes zero.
+    `fill`: the bits of what stands where no source does."""
+    return _Mover(sources, result, source_of, clean, fill).run()
 
 
 class _Mover:
-    def __init__(self, sources: list[Tensor], result: Tensor, source_of: SourceOf, clean: bool):
+    def __init__(self, sources: list[Tensor], result: Tensor, source_of: SourceOf, clean: bool, fill: int):
         if any(s.dtype != result.dtype for s in sources):
             raise EmitError(f"a move cannot change dtypes: {[s.dtype for s in sources]} to {result.dtype}")
         self.asm = Asm()
         self.constants: dict[str, np.ndarray] = {}
         self.tables: dict[tuple[int, bytes], str] = {}
         self.result, self.dtype, self.clean = result, result.dtype, clean
-        self.source_of = source_of
+        self.source_of, self.fill = source_of, fill
         self.elements = elements_of(result.image)
         self.pieces = Pieces(self.asm, sources, self.dtype)
 
@@ -85,21 +86,35 @@ class _Mover:
         asm.pe(f'imm ui"16" $ls{HALF}')
         asm.pe(f'imm ui"0xFFFF0000" $ls{HIGH}')
         asm.pe(f"zero $lm{ZERO}")
+        if self.fill:
+            self._make_fill()
         span, granule = self.result.image.addresses, self.result.image.granule
         size = self._tile_size(span, granule)
         for lo in range(0, span, size):
             self._tile(lo, min(lo + size, span))
         return asm, self.constants
 
+    def _make_fill(self) -> None:
+        """The fill in LM0: in the upper half of a word (half), in a word, or in a long word."""
+        if self.dtype == "double":
+            self.asm.pe(f'imm ui"{self.fill >> 32}" $r0')
+            self.asm.pe(f'imm ui"{self.fill & 0xFFFFFFFF}" $r1')
+        else:
+            self.asm.pe(f'imm ui"{self.fill << 16 if self.dtype == "half" else self.fill}" $lr0')
+        self.asm.pe(f"lpassa $lr0 $lm{FILL}")
+
     # ---- tiles ------------------------------------------------------------------------------------------------
 
     def _wanted(self, lo: int, hi: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(number of the source, its element, where zero is wanted) for the places of a tile; -1 where nothing is."""
+        """(number of the source, its element, LM0 word where none is wanted) for the places of a tile. -1: no source; no
+        word where anything may stand."""
         element = self.elements[:, :, lo:hi]
         source, found = self.source_of(np.maximum(element, 0).astype(np.int64))
         here = (element >= 0) & (found >= 0)
-        fill = ~here if self.clean else (element >= 0) & (found < 0)
-        return np.where(here, source, -1), np.where(here, found, 0), fill
+        other = np.full(element.shape, ZERO if self.clean else -1)
+        other[(element >= 0) & (found < 0)] = FILL if self.fill else ZERO
+        other[here] = -1
+        return np.where(here, source, -1), np.where(here, found, 0), other
 
     def _tile_size(self, span: int, granule: int) -> int:
         """The largest tile whose pieces fit LM0 at once (tried at both ends and in the middle); failing that, one of
@@ -117,19 +132,17 @@ class _Mover:
         return len(self.pieces.choose(source, element)) == 1
 
     def _tile(self, lo: int, hi: int) -> None:
-        source, element, fill = self._wanted(lo, hi)
+        source, element, other = self._wanted(lo, hi)
         passes = self.pieces.choose(source, element)
-        merge = len(passes) > 1 or bool(fill.any())
+        merge = len(passes) > 1
         if merge:
             for word in range(0, 2 * (hi - lo), 8):
                 self.asm.pe(f"zero {vec(m.GRF0, list(range(word, word + 8, 2)), 2)}")
-        for chosen in passes:
-            self._pass(chosen, merge)
+        for number, chosen in enumerate(passes):
+            self.pieces.bring(chosen)
+            address = chosen.address
+            self._pick(np.where(other >= 0, other, address) if not number else address, merge)
         bulk_upload(self.asm, Range.of(self.result, lo, hi), m.GRF0, 0, LC_OTHER, 8192, LB_OTHER, 4096)
-
-    def _pass(self, chosen: Chosen, merge: bool) -> None:
-        self.pieces.bring(chosen)
-        self._pick(chosen.address, merge)
 
     # ---- LM0 -> result ----------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.slots import Slot, fill_slots
 from mlsdk.pipeline.ops.emitters.transfer import Tensor, pipeline
 
-ZERO = 4092  # LM0 word that holds zero
+ZERO, FILL = 4092, 4088  # LM0 words that hold zero, and what a move fills with
 WORD, HALF, HIGH = 506, 508, 510  # GRF1 words: constants 32, 16, 0xFFFF0000
 LINE, SHARE = 64, 256  # LW of DRAM
 SHARE_LB = 32  # LW of a share in each L1BM
@@ -102,7 +102,7 @@ class Pieces:
         lines = [np.unique(part[part >= 0]) for part in line.reshape(64, -1)]
         share_words, line_words = 2 * SHARE_LB * self.spread, 2 * LINE * self.spread
         rounds_s, rounds_l = max(map(len, shares)), max(map(len, lines))
-        most = (ZERO - 4) // line_words * line_words
+        most = (FILL - 4) // line_words * line_words
         passes = []
         at_s = at_l = 0
         while at_s < rounds_s or at_l < rounds_l or not passes:
