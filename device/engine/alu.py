@@ -25,7 +25,6 @@ FORMS = {
 }  # fmt: skip
 #: unsigned operation -> what its flag looks at
 CARRIES = {"inc": "zero_carry", "dec": "zero_borrow", "add": "carry", "sub": "borrow"}
-KERNELS = {64: kernels.long_words, 32: kernels.words, 16: kernels.half_words}
 
 
 def kernel_operation(opcode: Opcode) -> str:
@@ -74,7 +73,7 @@ def decode(d: Decoder, instruction: m.Instruction, opcode: Opcode) -> tuple[Resu
     else:
         op = OPS[kernel_operation(opcode)]
         y = sources[1] if len(sources) > 1 else x
-        kernel = KERNELS[bits]
+        kernel = kernels.kernel_of(op, bits)
 
         def emit(v: View) -> None:
             d.call(kernel, op, x.mem, x.words(2), y.mem, y.words(2), v.mem, v.words(2))
@@ -148,5 +147,5 @@ def emit_flags(d: Decoder, instruction: m.Instruction, result: Result, out: np.n
 def _aside(d: Decoder, op: int, bits: int, x: View, y: View) -> View:
     """A second calculation whose MSBs are the inverted flags."""
     out = d.buffer(2)
-    d.call(KERNELS[bits], op, x.mem, x.words(2), y.mem, y.words(2), out.mem, out.words(2))
+    d.call(kernels.kernel_of(op, bits), op, x.mem, x.words(2), y.mem, y.words(2), out.mem, out.words(2))
     return out

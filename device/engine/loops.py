@@ -8,7 +8,9 @@ iteration. Otherwise the calls are made iteration by iteration with the rows of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 PES = spec.PES
 BATCH = 4  # iterations in one kernel call: enough to hide the call, few enough for the cache
+WORTH_A_THREAD = 32  # steps in a loop from which on a second thread pays
 FORWARD_OF = {"alu": m.ALUF, "mau": m.MAUF, "l1bm": m.LBF, "mread": m.MREADF}
 
 
@@ -66,26 +69,62 @@ class Iterated:
                     kernel(*args)
 
 
-def batched(count: int, lanes: int, calls: Sequence[Call]) -> list[tuple[Any, tuple]]:
-    """The calls of a batchable loop as plain calls, each for up to `lanes` iterations."""
-    plain = []
-    for start in range(0, count, lanes):
-        stop = min(start + lanes, count)
-        n = stop - start
-        for call in calls:
-            plain.append((call.kernel, tuple(_batch_argument(a, start, stop, n) for a in call.args)))
-    return plain
+def batched(count: int, lanes: int, calls: Sequence[Call]) -> list[list[tuple[Any, tuple]]]:
+    """The calls of a batchable loop as plain calls, each for up to BATCH iterations; one list for each thread.
+
+    Iteration i uses the private buffers of lane i mod lanes, so that threads that take turns never share one.
+    """
+    chunks = [(start, min(start + BATCH, count)) for start in range(0, count, BATCH)]
+    prepared = [(call.kernel, [_batch_arguments(a, lanes, chunks) for a in call.args]) for call in calls]
+    threads = max(1, lanes // BATCH)
+    return [
+        [(kernel, tuple(a[i] for a in args)) for i in range(turn, len(chunks), threads) for kernel, args in prepared]
+        for turn in range(threads)
+    ]
 
 
-def _batch_argument(a: Any, start: int, stop: int, n: int) -> Any:
+def _batch_arguments(a: Any, lanes: int, chunks: list[tuple[int, int]]) -> Sequence[Any]:
+    """An argument for each chunk of iterations."""
     if isinstance(a, Rows):
+        width = a.array.shape[-1]
+        if a.kind == ITER:
+            flat = a.array.reshape(-1)
+            return [flat[start * width : stop * width] for start, stop in chunks]
         if a.kind == STATIC:
-            return np.tile(a.array, n)
-        part = a.array[start:stop] if a.kind == ITER else a.array[:n]
-        return np.ascontiguousarray(part.reshape(-1))
+            flat = np.tile(a.array, min(lanes, BATCH))
+            return [flat[: (stop - start) * width] for start, stop in chunks]
+        flat = a.array.reshape(-1)
+        return [flat[start % lanes * width : (start % lanes + stop - start) * width] for start, stop in chunks]
     if isinstance(a, Per):
-        return np.concatenate(a.values[start:stop])
-    return a
+        return [np.concatenate(a.values[start:stop]) for start, stop in chunks]
+    return [a] * len(chunks)
+
+
+class Threads:
+    """Lists of calls that know nothing of each other, one for each thread. Kernels run without the interpreter's lock."""
+
+    _pool: tuple[int, ThreadPoolExecutor] | None = None
+
+    def __init__(self, lists: list[list[tuple[Any, tuple]]]) -> None:
+        self.lists = lists
+
+    def __call__(self) -> None:
+        if Threads._pool is None or Threads._pool[0] != os.getpid():  # threads do not survive a fork
+            Threads._pool = (os.getpid(), ThreadPoolExecutor(1, "mlsdk-emulator"))
+        other = Threads._pool[1].submit(_make, self.lists[1])
+        _make(self.lists[0])
+        other.result()
+
+
+def _make(calls: list[tuple[Any, tuple]]) -> None:
+    for kernel, args in calls:
+        kernel(*args)
+
+
+def usable_threads() -> int:
+    """2 where the process may use two cores or more; MLSDK_EMULATOR_THREADS=1 keeps it to one."""
+    chosen = os.environ.get("MLSDK_EMULATOR_THREADS", "")
+    return 1 if chosen == "1" or len(os.sched_getaffinity(0)) < 2 else 2
 
 
 # --- what a body does ----------------------------------------------------------------------------------------------------
@@ -162,6 +201,8 @@ class Body:
         return private
 
     def _private_in(self, space: str) -> set[int] | None:
+        if not any(w.space == space for use in self.uses for w in use.writes):
+            return set()
         owner = np.full(SIZES[space], -1)
         writes: list[np.ndarray] = []
         reads: list[np.ndarray] = []
@@ -215,14 +256,19 @@ def _cycles(mask: m.Mask) -> list[bool]:
 
 
 # --- decoding ------------------------------------------------------------------------------------------------------------
-def decode(decoder: Decoder, loop: m.Loop, body: Body, statement: Any) -> list[tuple[Any, tuple]] | Iterated | None:
+def decode(
+    decoder: Decoder, loop: m.Loop, body: Body, statement: Any
+) -> list[tuple[Any, tuple]] | Threads | Iterated | None:
     """The loop as calls, or None if it has to be decoded iteration by iteration. `statement(s)` decodes one statement."""
     decoder.settle_forwards()
     before, mask = decoder.calls, decoder.mask
     private = body.private_rows() if body.only_steps and mask == (0, "", False) and not decoder.dynamic_bar else None
-    lanes = min(BATCH, loop.count) if private is not None else 0
+    lanes = 0
+    if private is not None:
+        large = loop.count * len(body.bundles) >= WORTH_A_THREAD and loop.count >= 2 * BATCH
+        lanes = usable_threads() * BATCH if large else BATCH
     entry, flag = dict(decoder.forward), decoder.t_low_zero
-    result: list[tuple[Any, tuple]] | Iterated | None = None
+    result: list[tuple[Any, tuple]] | Threads | Iterated | None = None
     while True:
         decoder.calls, decoder.forward, decoder.t_low_zero = [], dict(entry), flag
         decoder.count, decoder.depth, decoder.lanes = loop.count, body.depth, lanes
@@ -243,7 +289,9 @@ def decode(decoder: Decoder, loop: m.Loop, body: Body, statement: Any) -> list[t
         break
     if decoder.mask == mask:
         if lanes:
-            result = batched(loop.count, lanes, decoder.calls) + _copy_private(decoder, loop.count, lanes)
+            lists = batched(loop.count, lanes, decoder.calls)
+            last = _copy_private(decoder, loop.count, lanes)
+            result = [(Threads(lists), ()), *last] if len(lists) > 1 else lists[0] + last
         else:
             _carry(decoder, body, entry)
             result = Iterated(loop.count, decoder.calls)

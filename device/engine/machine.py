@@ -91,8 +91,7 @@ class Machine:
 
     def t_low_zero(self) -> bool:
         """Whether the LSB LWs of T are zero now."""
-        t = self.state.pe[m.T]
-        return not any(t[row].any() for row in (2, 3, 6, 7, 10, 11, 14, 15))
+        return not self.state.pe[m.T][:16].reshape(4, 4, -1)[:, 2:].any()
 
     def _bars_used(self) -> bool:
         return any(bar.any() for bar in self.state.bar.values())

@@ -11,6 +11,8 @@ from mlsdk.device.engine.machine import Machine
 from mlsdk.device.isa import model as m
 from mlsdk.device.isa.checks import check_bundle
 
+ROWS = 320  # rows of PE memories that the bodies reach
+
 
 @pytest.fixture(scope="module")
 def pair():
@@ -21,7 +23,7 @@ def seed_state(machine: Machine, seed: int) -> None:
     rng = np.random.default_rng(seed)
     state = machine.state
     for space in (m.LM0, m.LM1, m.GRF0, m.GRF1):
-        state.pe[space][:] = 0
+        state.pe[space][256:ROWS] = 0
         state.pe[space][:256] = rng.normal(size=(256, 4096)).astype(np.float32).view(np.uint32)
     state.pe[m.T][:16] = rng.integers(0, 2**31, (16, 4096), dtype=np.uint32)
     if seed % 2:
@@ -43,11 +45,11 @@ def seed_state(machine: Machine, seed: int) -> None:
 
 def same_state(a: Machine, b: Machine) -> None:
     for name in a.state.pe:
-        np.testing.assert_array_equal(a.state.pe[name], b.state.pe[name], err_msg=name)
+        np.testing.assert_array_equal(a.state.pe[name][:ROWS], b.state.pe[name][:ROWS], err_msg=name)
     for name in a.state.forward:
         np.testing.assert_array_equal(a.state.forward[name][:16], b.state.forward[name][:16], err_msg=name)
     for name in ("l1bm", "l2bm", "turnaround", "masks"):
-        np.testing.assert_array_equal(getattr(a.state, name), getattr(b.state, name), err_msg=name)
+        np.testing.assert_array_equal(getattr(a.state, name)[:, :2048], getattr(b.state, name)[:, :2048], err_msg=name)
     for x, y in zip(a.state.dram, b.state.dram):
         np.testing.assert_array_equal(x.read(0, 4096), y.read(0, 4096))
 
@@ -103,7 +105,7 @@ def legal(bundle: m.Bundle) -> bool:
     return not any(d.rule in ("port", "mask", "alignment") for d in check_bundle(bundle))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(bundles().filter(legal), min_size=1, max_size=4), st.integers(1, 9), st.integers(0, 3))
 def test_random_bodies(pair, body, count, seed):
     looped, unrolled = pair

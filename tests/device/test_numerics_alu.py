@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 from patterns import FORMATS, LANES, elements, lws_of, words_of
 
 from mlsdk.device.numerics.fast import alu as fast
@@ -21,25 +22,66 @@ NAMES = [
 ]
 
 
+@njit
+def any_element(op, family, x, y, bits, mbits, out):
+    """Every operation by number: one compilation instead of one for each operation."""
+    for k in range(x.size):
+        u, v = x[k], y[k]
+        if family == fast.SHIFTS:
+            out[k] = fast._shift(op, u, v, bits)
+        elif family == fast.COMPARISONS:
+            out[k] = u if fast._keeps_x(op, u, v, bits, mbits) else v
+        elif family == fast.RELUS:
+            out[k] = fast._relu(op, u, v, bits, mbits)
+        elif family == fast.FLOORS:
+            out[k] = fast._floor(u, bits, mbits)
+        elif family == fast.INTEGERS_OF:
+            out[k] = fast._ftoi(u, bits, mbits, op == fast.UFTOI)
+        elif family == fast.SEEDS_OF:
+            out[k] = fast._rsqrt(u, bits, mbits)
+        else:
+            out[k] = fast._integer(op, u, v, bits)
+
+
+def arguments(rng: np.random.Generator, name: str, bits: int, a: int, b: int, count: int):
+    x, y = (elements(rng, FORMATS[bits], count, k) for k in (a, b))
+    if name in ("lsl", "lsr", "ulsr", "bsl", "bsr"):  # half of the amounts in the range that matters
+        y = np.where(rng.random(count) < 0.5, y % np.uint64(4 * bits), y)
+    return x, y
+
+
+@pytest.mark.parametrize("bits", [64, 32, 16])
+@settings(max_examples=3, deadline=None)
+@given(seeds, kinds, kinds)
+def test_operations_on_elements(bits, seed, a, b):
+    rng = np.random.default_rng(seed)
+    for name in NAMES:
+        x, y = arguments(rng, name, bits, a, b, 400)
+        out, op = np.zeros(400, np.uint64), fast.OPS[name]
+        any_element(op, fast._family(op), x, y, bits, FORMATS[bits].mantissa_bits, out)
+        expected = np.array([alu.operate(name, int(u), int(v), bits) for u, v in zip(x, y)], np.uint64)
+        np.testing.assert_array_equal(out, expected, err_msg=f"{name} {bits}")
+
+
+SOME = {64: ("bsl", "fmax", "floor", "add"), 16: ("lsr", "umin", "relu2", "ftoi"), 32: NAMES}
+
+
 @pytest.mark.parametrize("bits", [64, 32, 16])
 @settings(max_examples=2, deadline=None)
 @given(seeds, kinds, kinds)
-def test_operations(bits, seed, a, b):
+def test_operations_on_rows(bits, seed, a, b):
     rng = np.random.default_rng(seed)
-    fmt, per = FORMATS[bits], 64 // bits
-    lanes = 512
-    x, y = (elements(rng, fmt, per * lanes, k).reshape(per, lanes) for k in (a, b))
-    shifts = rng.random(y.shape) < 0.5  # half of the amounts in the range that matters
-    for name in NAMES:
-        y2 = np.where(shifts, y % np.uint64(4 * bits), y) if "s" in name and name.endswith(("l", "r")) else y
+    per, lanes = 64 // bits, 256
+    for name in SOME[bits]:
+        x, y = (v.reshape(per, lanes) for v in arguments(rng, name, bits, a, b, per * lanes))
         xl, yl = (np.zeros((1, LANES), np.uint64) for _ in range(2))
-        xl[0, :lanes], yl[0, :lanes] = join(x.T, bits), join(y2.T, bits)
+        xl[0, :lanes], yl[0, :lanes] = join(x.T, bits), join(y.T, bits)
         out, rows = np.zeros((2, LANES), U), np.arange(2)
-        kernel = {64: fast.long_words, 32: fast.words, 16: fast.half_words}[bits]
-        kernel(fast.OPS[name], words_of(xl), rows, words_of(yl), rows, out, rows)
+        op = fast.OPS[name]
+        fast.kernel_of(op, bits)(op, words_of(xl), rows, words_of(yl), rows, out, rows)
         got = split(lws_of(out)[0, :lanes], bits).T
         expected = np.array(
-            [[alu.operate(name, int(u), int(v), bits) for u, v in zip(x[i], y2[i])] for i in range(per)], np.uint64
+            [[alu.operate(name, int(u), int(v), bits) for u, v in zip(x[i], y[i])] for i in range(per)], np.uint64
         )
         np.testing.assert_array_equal(got.astype(np.uint64), expected, err_msg=f"{name} {bits}")
 

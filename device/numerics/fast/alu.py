@@ -1,10 +1,14 @@
 """ALU operations on elements of 64, 32 and 16 bits, which lie in pairs of rows, rows, and halves of rows.
 
-One kernel for each element width; the operation is a number, chosen once for each row. Floating-point operations that need
+The common operations on words share a kernel, in which the operation is a number that is looked at once a row.
+Floating-point operations that need
 no rounding (max, relu, floor, ...) live here too.
 """
 
 from __future__ import annotations
+
+from functools import cache
+from typing import Any
 
 import numpy as np
 from numba import int32, int64, uint32, uint64
@@ -219,74 +223,58 @@ def _rsqrt(x, bits, mbits):
 
 
 @kernel
-def _element(op, x, y, bits, mbits):
-    """The operations that are not worth a vector loop of their own."""
+def _shift(op, x, y, bits):
+    s = y & uint64(2 * bits - 1)
+    n = uint64(bits)
+    out = s >= n
+    s = s - n if out else s
+    every = ~uint64(0) >> uint64(64 - bits)
+    if op == LSL:
+        return uint64(0) if out else (x << s) & every
+    if op == ULSR:
+        return uint64(0) if out else x >> s
+    if op == LSR:
+        return uint64(_signed(x, bits) >> int64(bits - 1 if out else s)) & every
+    if s == uint64(0):
+        return x
+    if op == BSL:
+        return ((x << s) | (x >> (n - s))) & every
+    return ((x >> s) | (x << (n - s))) & every
+
+
+@kernel
+def _keeps_x(op, x, y, bits, mbits):
+    """Whether max or min gives x; equal elements do."""
+    if op in (UMAX, CHOSE_UMAX):
+        return x >= y
+    if op in (UMIN, CHOSE_UMIN):
+        return x <= y
+    if op in (MAX, CHOSE_MAX):
+        return _signed(x, bits) >= _signed(y, bits)
+    if op in (MIN, CHOSE_MIN):
+        return _signed(x, bits) <= _signed(y, bits)
+    if op in (FMAX, CHOSE_FMAX):
+        return not _float_less(x, y, bits, mbits)
+    return not _float_less(y, x, bits, mbits)
+
+
+@kernel
+def _relu(op, x, y, bits, mbits):
+    msb = uint64(1) << uint64(bits - 1)
+    if RELU0 <= op <= RELU3:
+        return y if (x >> uint64(bits - 1 - (op - RELU0))) & uint64(1) == uint64(0) else msb
+    if x & msb == uint64(0):
+        return y
+    if op == ILRELUD:
+        return _doubled(y, bits, mbits)
+    return _scaled(y, 1 if op == LRELUD else 3, bits, mbits)
+
+
+@kernel
+def _integer(op, x, y, bits):
     one = uint64(1)
     msb = one << uint64(bits - 1)
     every = ~uint64(0) >> uint64(64 - bits)
-    if LSL <= op <= BSR:
-        s = y & uint64(2 * bits - 1)
-        n = uint64(bits)
-        out = s >= n
-        s = s - n if out else s
-        if op == LSL:
-            return uint64(0) if out else (x << s) & every
-        if op == ULSR:
-            return uint64(0) if out else x >> s
-        if op == LSR:
-            v = _signed(x, bits)
-            return uint64(v >> int64(bits - 1 if out else s)) & every
-        if s == uint64(0):
-            return x
-        if op == BSL:
-            return ((x << s) | (x >> (n - s))) & every
-        return ((x >> s) | (x << (n - s))) & every
-    if op == PACKBIT:
-        return ((x << one) | (y >> uint64(bits - 1))) & every
-    if op == LNOT:
-        return one if x == uint64(0) else uint64(0)
-    if op in (UMAX, CHOSE_UMAX):
-        keep = x >= y
-        return (uint64(0) if keep else msb) if op == CHOSE_UMAX else (x if keep else y)
-    if op in (UMIN, CHOSE_UMIN):
-        keep = x <= y
-        return (uint64(0) if keep else msb) if op == CHOSE_UMIN else (x if keep else y)
-    if op in (MAX, CHOSE_MAX):
-        keep = _signed(x, bits) >= _signed(y, bits)
-        return (uint64(0) if keep else msb) if op == CHOSE_MAX else (x if keep else y)
-    if op in (MIN, CHOSE_MIN):
-        keep = _signed(x, bits) <= _signed(y, bits)
-        return (uint64(0) if keep else msb) if op == CHOSE_MIN else (x if keep else y)
-    if op in (FMAX, CHOSE_FMAX):
-        keep = not _float_less(x, y, bits, mbits)
-        return (uint64(0) if keep else msb) if op == CHOSE_FMAX else (x if keep else y)
-    if op in (FMIN, CHOSE_FMIN):
-        keep = not _float_less(y, x, bits, mbits)
-        return (uint64(0) if keep else msb) if op == CHOSE_FMIN else (x if keep else y)
-    if RELU0 <= op <= RELU3:
-        return y if (x >> uint64(bits - 1 - (op - RELU0))) & one == uint64(0) else msb
-    if op == LRELUD:
-        return y if x & msb == uint64(0) else _scaled(y, 1, bits, mbits)
-    if op == LRELUO:
-        return y if x & msb == uint64(0) else _scaled(y, 3, bits, mbits)
-    if op == ILRELUD:
-        return y if x & msb == uint64(0) else _doubled(y, bits, mbits)
-    if op == FLOOR:
-        return _floor(x, bits, mbits)
-    if op == FTOI:
-        return _ftoi(x, bits, mbits, False)
-    if op == UFTOI:
-        return _ftoi(x, bits, mbits, True)
-    if op == RSQRT:
-        return _rsqrt(x, bits, mbits)
-    if op == CARRY:
-        return msb if ((x + y) & every) < x else uint64(0)
-    if op == BORROW:
-        return msb if x < y else uint64(0)
-    if op == ZERO_CARRY:
-        return msb if x == every else uint64(0)
-    if op == ZERO_BORROW:
-        return msb if x == uint64(0) else uint64(0)
     if op == INC:
         return (x + one) & every
     if op == DEC:
@@ -301,7 +289,35 @@ def _element(op, x, y, bits, mbits):
         return x ^ y
     if op == ADD:
         return (x + y) & every
-    return (x - y) & every
+    if op == SUB:
+        return (x - y) & every
+    if op == PACKBIT:
+        return ((x << one) | (y >> uint64(bits - 1))) & every
+    if op == LNOT:
+        return one if x == uint64(0) else uint64(0)
+    if op == CARRY:
+        return msb if ((x + y) & every) < x else uint64(0)
+    if op == BORROW:
+        return msb if x < y else uint64(0)
+    if op == ZERO_CARRY:
+        return msb if x == every else uint64(0)
+    return msb if x == uint64(0) else uint64(0)
+
+
+SHIFTS, COMPARISONS, CHOICES, RELUS, FLOORS, INTEGERS_OF, SEEDS_OF, PLAIN = range(8)
+
+
+def _family(op: int) -> int:
+    """Which of the functions above an operation belongs to; a kernel contains only its own."""
+    if LSL <= op <= BSR:
+        return SHIFTS
+    if UMAX <= op <= FMIN:
+        return COMPARISONS
+    if CHOSE_UMAX <= op <= CHOSE_FMIN:
+        return CHOICES
+    if RELU0 <= op <= ILRELUD:
+        return RELUS
+    return {FLOOR: FLOORS, FTOI: INTEGERS_OF, UFTOI: INTEGERS_OF, RSQRT: SEEDS_OF}.get(op, PLAIN)
 
 
 # --- rows ----------------------------------------------------------------------------------------------------------------
@@ -311,42 +327,44 @@ def words(op, xm, xr, ym, yr, om, orow):
     buffer = np.empty(PES, np.uint32)
     for i in range(orow.size):
         x, y, o = xm[xr[i]], ym[yr[i]], om[orow[i]]
+        shared = x.ctypes.data == o.ctypes.data or y.ctypes.data == o.ctypes.data
+        target = buffer if shared else o
         if op == AND:
             for k in range(PES):
-                buffer[k] = x[k] & y[k]
+                target[k] = x[k] & y[k]
         elif op == OR:
             for k in range(PES):
-                buffer[k] = x[k] | y[k]
+                target[k] = x[k] | y[k]
         elif op == XOR:
             for k in range(PES):
-                buffer[k] = x[k] ^ y[k]
+                target[k] = x[k] ^ y[k]
         elif op == ADD:
             for k in range(PES):
-                buffer[k] = uint32(x[k] + y[k])
+                target[k] = uint32(x[k] + y[k])
         elif op == SUB:
             for k in range(PES):
-                buffer[k] = uint32(x[k] - y[k])
+                target[k] = uint32(x[k] - y[k])
         elif op == NOT:
             for k in range(PES):
-                buffer[k] = ~x[k]
+                target[k] = ~x[k]
         elif op == INC:
             for k in range(PES):
-                buffer[k] = uint32(x[k] + uint32(1))
+                target[k] = uint32(x[k] + uint32(1))
         elif op == DEC:
             for k in range(PES):
-                buffer[k] = uint32(x[k] - uint32(1))
+                target[k] = uint32(x[k] - uint32(1))
         elif op == LSL:
             for k in range(PES):
                 s = uint32(y[k] & uint32(63))
-                buffer[k] = uint32(0) if s >= uint32(32) else uint32(x[k] << (s & uint32(31)))
+                target[k] = uint32(0) if s >= uint32(32) else uint32(x[k] << (s & uint32(31)))
         elif op == ULSR:
             for k in range(PES):
                 s = uint32(y[k] & uint32(63))
-                buffer[k] = uint32(0) if s >= uint32(32) else uint32(x[k] >> (s & uint32(31)))
+                target[k] = uint32(0) if s >= uint32(32) else uint32(x[k] >> (s & uint32(31)))
         elif op == LSR:
             for k in range(PES):
                 s = uint32(y[k] & uint32(63))
-                buffer[k] = uint32(int32(x[k]) >> int32(min(s, uint32(31))))
+                target[k] = uint32(int32(x[k]) >> int32(min(s, uint32(31))))
         elif op in (FMAX, FMIN):
             # A key that orders like the number: both zeros are 0.
             for k in range(PES):
@@ -356,44 +374,131 @@ def words(op, xm, xr, ym, yr, om, orow):
                 ka = int32(0) if uint32(a & uint32(0x7F800000)) == uint32(0) else int32(ka)
                 kb = int32(0) if uint32(b & uint32(0x7F800000)) == uint32(0) else int32(kb)
                 keep = ka >= kb if op == FMAX else ka <= kb
-                buffer[k] = a if keep else b
+                target[k] = a if keep else b
         elif op == RELU0:
             for k in range(PES):
-                buffer[k] = uint32(0x80000000) if x[k] >> uint32(31) else y[k]
-        else:
+                target[k] = uint32(0x80000000) if x[k] >> uint32(31) else y[k]
+        if shared:
             for k in range(PES):
-                buffer[k] = _element(op, uint64(x[k]), uint64(y[k]), 32, 23)
-        for k in range(PES):
-            o[k] = buffer[k]
+                o[k] = buffer[k]
 
 
-@kernel
-def long_words(op, xm, xr, ym, yr, om, orow):
-    """Elements of 64 bits in pairs of rows (upper, lower)."""
-    upper, lower = np.empty(PES, np.uint32), np.empty(PES, np.uint32)
-    for i in range(orow.size // 2):
-        xh, xl, yh, yl = xm[xr[2 * i]], xm[xr[2 * i + 1]], ym[yr[2 * i]], ym[yr[2 * i + 1]]
-        for k in range(PES):
-            x = (uint64(xh[k]) << uint64(32)) | uint64(xl[k])
-            y = (uint64(yh[k]) << uint64(32)) | uint64(yl[k])
-            v = _element(op, x, y, 64, 52)
-            upper[k] = uint32(v >> uint64(32))
-            lower[k] = uint32(v & uint64(0xFFFFFFFF))
-        oh, ol = om[orow[2 * i]], om[orow[2 * i + 1]]
-        for k in range(PES):
-            oh[k] = upper[k]
-            ol[k] = lower[k]
+# An operation that has no loop of its own above gets a kernel for itself: with the operation known, its loop vectorises.
+@cache
+def kernel_of(op: int, bits: int) -> Any:
+    """kernel(op, xm, xr, ym, yr, om, orow) for elements of 64, 32 or 16 bits, in pairs of rows, rows, or halves of rows."""
+    if bits == 64:
+        return _long_words(op)
+    if bits == 16:
+        return _half_words(op)
+    return words if op in COMMON else _words(op)
 
 
-@kernel
-def half_words(op, xm, xr, ym, yr, om, orow):
-    """Elements of 16 bits, two in each row."""
-    buffer = np.empty(PES, np.uint32)
-    for i in range(orow.size):
-        x, y, o = xm[xr[i]], ym[yr[i]], om[orow[i]]
-        for k in range(PES):
-            a = _element(op, uint64(x[k] >> uint32(16)), uint64(y[k] >> uint32(16)), 16, 9)
-            b = _element(op, uint64(x[k] & uint32(0xFFFF)), uint64(y[k] & uint32(0xFFFF)), 16, 9)
-            buffer[k] = uint32((a << uint64(16)) | b)
-        for k in range(PES):
-            o[k] = buffer[k]
+COMMON = frozenset({AND, OR, XOR, ADD, SUB, NOT, INC, DEC, LSL, ULSR, LSR, FMAX, FMIN, RELU0})
+
+
+def _words(number: int) -> Any:
+    family = _family(number)
+
+    @kernel
+    def one_word(op, xm, xr, ym, yr, om, orow):
+        buffer = np.empty(PES, np.uint32)
+        for i in range(orow.size):
+            a, b, o = xm[xr[i]], ym[yr[i]], om[orow[i]]
+            for k in range(PES):
+                x, y = uint64(a[k]), uint64(b[k])
+                if family == SHIFTS:
+                    v = _shift(number, x, y, 32)
+                elif family == COMPARISONS:
+                    v = x if _keeps_x(number, x, y, 32, 23) else y
+                elif family == CHOICES:
+                    v = uint64(0) if _keeps_x(number, x, y, 32, 23) else uint64(0x80000000)
+                elif family == RELUS:
+                    v = _relu(number, x, y, 32, 23)
+                elif family == FLOORS:
+                    v = _floor(x, 32, 23)
+                elif family == INTEGERS_OF:
+                    v = _ftoi(x, 32, 23, number == UFTOI)
+                elif family == SEEDS_OF:
+                    v = _rsqrt(x, 32, 23)
+                else:
+                    v = _integer(number, x, y, 32)
+                buffer[k] = uint32(v)
+            for k in range(PES):
+                o[k] = buffer[k]
+
+    return one_word
+
+
+def _long_words(number: int) -> Any:
+    family = _family(number)
+
+    @kernel
+    def one_long_word(op, xm, xr, ym, yr, om, orow):
+        upper, lower = np.empty(PES, np.uint32), np.empty(PES, np.uint32)
+        for i in range(orow.size // 2):
+            xh, xl, yh, yl = xm[xr[2 * i]], xm[xr[2 * i + 1]], ym[yr[2 * i]], ym[yr[2 * i + 1]]
+            for k in range(PES):
+                x = (uint64(xh[k]) << uint64(32)) | uint64(xl[k])
+                y = (uint64(yh[k]) << uint64(32)) | uint64(yl[k])
+                if family == SHIFTS:
+                    v = _shift(number, x, y, 64)
+                elif family == COMPARISONS:
+                    v = x if _keeps_x(number, x, y, 64, 52) else y
+                elif family == CHOICES:
+                    v = uint64(0) if _keeps_x(number, x, y, 64, 52) else uint64(0x8000000000000000)
+                elif family == RELUS:
+                    v = _relu(number, x, y, 64, 52)
+                elif family == FLOORS:
+                    v = _floor(x, 64, 52)
+                elif family == INTEGERS_OF:
+                    v = _ftoi(x, 64, 52, number == UFTOI)
+                elif family == SEEDS_OF:
+                    v = _rsqrt(x, 64, 52)
+                else:
+                    v = _integer(number, x, y, 64)
+                upper[k] = uint32(v >> uint64(32))
+                lower[k] = uint32(v & uint64(0xFFFFFFFF))
+            oh, ol = om[orow[2 * i]], om[orow[2 * i + 1]]
+            for k in range(PES):
+                oh[k] = upper[k]
+                ol[k] = lower[k]
+
+    return one_long_word
+
+
+def _half_words(number: int) -> Any:
+    family = _family(number)
+
+    @kernel
+    def one_half_word(op, xm, xr, ym, yr, om, orow):
+        buffer = np.empty(PES, np.uint32)
+        for i in range(orow.size):
+            a, b, o = xm[xr[i]], ym[yr[i]], om[orow[i]]
+            for shift in (16, 0):
+                for k in range(PES):
+                    x, y = (
+                        uint64((a[k] >> uint32(shift)) & uint32(0xFFFF)),
+                        uint64((b[k] >> uint32(shift)) & uint32(0xFFFF)),
+                    )
+                    if family == SHIFTS:
+                        v = _shift(number, x, y, 16)
+                    elif family == COMPARISONS:
+                        v = x if _keeps_x(number, x, y, 16, 9) else y
+                    elif family == CHOICES:
+                        v = uint64(0) if _keeps_x(number, x, y, 16, 9) else uint64(0x8000)
+                    elif family == RELUS:
+                        v = _relu(number, x, y, 16, 9)
+                    elif family == FLOORS:
+                        v = _floor(x, 16, 9)
+                    elif family == INTEGERS_OF:
+                        v = _ftoi(x, 16, 9, number == UFTOI)
+                    elif family == SEEDS_OF:
+                        v = _rsqrt(x, 16, 9)
+                    else:
+                        v = _integer(number, x, y, 16)
+                    buffer[k] = uint32(v << uint64(16)) if shift == 16 else uint32(buffer[k] | v)
+            for k in range(PES):
+                o[k] = buffer[k]
+
+    return one_half_word
