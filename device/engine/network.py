@@ -151,16 +151,12 @@ def _reduce(
     addresses: Any,
     l1bm: np.ndarray,
 ) -> None:
-    lws = np.empty((rows.size // 2, spec.PES), np.uint64)
-    kernels.long_words(mem, rows, lws)
-    # [access, L1B, (quarter,) PE, source MAB]
-    grid = lws.reshape(-1, spec.L1BS, spec.MAB_PER_L1B, spec.PE_PER_MAB)
-    if quarters:
-        grid = grid.reshape(-1, spec.L1BS, 4, 4, spec.PE_PER_MAB).transpose(0, 1, 2, 4, 3)
-    else:
-        grid = grid.transpose(0, 1, 3, 2)
-    half_sum = reduction == "hfadd"
-    out = reduce_lw(reduction, np.ascontiguousarray(grid), 1 if quarters else 2, short, half_sum)
+    sources = 4 if quarters else spec.MAB_PER_L1B
+    values = np.empty((rows.size // 2 * spec.PES // sources, sources), np.uint64)
+    kernels.gather_mabs(mem, rows, quarters, values)
+    # [access, L1B, (quarter and) PE]
+    out = reduce_lw(reduction, values, 1 if quarters else 2, short, reduction == "hfadd")
+    out = out.reshape(rows.size // 2, spec.L1BS, -1, *out.shape[1:])
     if short:
         # the 4 words of a PE become the 4 halves of one LW
         pairs = out.reshape(4, 2, *out.shape[1:])

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .formats import FORMATS, HALF, Format
+from .fast_convert import halves_to_singles, singles_to_halves
+from .formats import FORMATS, HALF, SINGLE
 
 WIDTH = {"l": 64, "d": 64, "i": 32, "f": 32, "s": 16, "h": 16}
 _DTYPE = {64: np.uint64, 32: np.uint32, 16: np.uint16}
@@ -36,72 +37,47 @@ def join(elements: np.ndarray, bits: int) -> np.ndarray:
     return np.bitwise_or.reduce(elements.astype(np.uint64) << shifts, axis=-1)
 
 
+_OPERATIONS = {"max": "MAX", "min": "MIN", "iadd": "IADD", "band": "BAND", "bor": "BOR", "and": "AND", "or": "OR"}
+
+
 def reduce_lw(
     reduction: str, lws: np.ndarray, stages: int = 1, short: bool = False, single_circuit: bool = False
 ) -> np.ndarray:
     """Reduction of uint64 LWs over the last axis.
 
     stages          2: the sixteen sources go through two stages of 4-input adders
-    short           result suffix r: the elements come out as halves in the low bits of each element (uint64 [..., elements])
+    short           result suffix r of single operations: the elements come out as halves, uint64 [..., 2]
     single_circuit  half sums of L1BM: elements are widened to single, summed there, and rounded to half at the end
     """
+    from .fast import network
+
     precision, op = reduction[0], reduction[1:]
-    bits = WIDTH[precision]
-    elements = np.moveaxis(split(lws, bits), -1, -2)  # [..., element, source]
+    values = np.ascontiguousarray(lws).reshape(-1, lws.shape[-1])
     if op == "fadd":
-        out = _add(precision, elements, stages, short, single_circuit)
-    else:
-        out = _simple(op, elements, bits)
-        if short:
-            out = _short(out, FORMATS[precision])
-    if short:
-        return out.astype(np.uint64)
-    return join(out, bits)
+        return _add(precision, values, stages, short, single_circuit, lws.shape[:-1])
+    out = np.empty(values.shape[0], np.uint64)
+    network.reduce(getattr(network, _OPERATIONS[op]), WIDTH[precision], values, out)
+    out = out.reshape(lws.shape[:-1])
+    return singles_to_halves(split(out, 32)).astype(np.uint64) if short else out
 
 
-def _simple(op: str, e: np.ndarray, bits: int) -> np.ndarray:
-    if op in ("max", "min"):
-        # Sign-magnitude order as integers: +0 above -0. The key orders like the number, and is undone afterwards.
-        signed = e.astype(np.int64) if bits < 64 else e.view(np.int64)
-        if bits < 64:
-            negative = (signed >> (bits - 1)) & 1
-            magnitude = signed & ((1 << (bits - 1)) - 1)
-            key = np.where(negative == 1, ~magnitude, magnitude)
-        else:
-            key = np.where(signed < 0, ~(signed & np.int64(0x7FFFFFFFFFFFFFFF)), signed)
-        best = key.max(axis=-1) if op == "max" else key.min(axis=-1)
-        if bits < 64:
-            restored = np.where(best < 0, ~best | (1 << (bits - 1)), best)
-            return restored.astype(_DTYPE[bits])
-        return np.where(best < 0, ~best | np.int64(-0x8000000000000000), best).astype(np.int64).view(np.uint64)
-    if op == "iadd":
-        return np.add.reduce(e, axis=-1, dtype=e.dtype)
-    if op == "band":
-        return np.bitwise_and.reduce(e, axis=-1)
-    if op == "bor":
-        return np.bitwise_or.reduce(e, axis=-1)
-    logical = np.all(e != 0, axis=-1) if op == "and" else np.any(e != 0, axis=-1)
-    return logical.astype(e.dtype)
+def _add(
+    precision: str, values: np.ndarray, stages: int, short: bool, single_circuit: bool, shape: tuple[int, ...]
+) -> np.ndarray:
+    from .fast import network
 
-
-def _add(precision: str, e: np.ndarray, stages: int, short: bool, single_circuit: bool) -> np.ndarray:
-    from .fast.network import add_elements
-
-    source = FORMATS[precision]
-    target = HALF if short or single_circuit else source
+    if precision == "f":
+        out = np.empty((values.shape[0], 2), np.uint64)
+        network.add_singles(values, stages, short, out)
+        return out.reshape(*shape, 2) if short else (out[:, 0] << np.uint64(32) | out[:, 1]).reshape(shape)
+    bits = WIDTH[precision]
+    elements = np.moveaxis(split(values, bits), -1, -2)  # [value, element, source]
+    source, target = FORMATS[precision], FORMATS[precision]
     if single_circuit:
-        from .fast_convert import halves_to_singles
-
-        e, source = halves_to_singles(e), FORMATS["f"]
-    flat = np.ascontiguousarray(e.reshape(-1, e.shape[-1]).astype(np.uint64))
-    out = np.empty(flat.shape[0], np.uint64)
-    add_elements(
-        flat, stages, source.mantissa_bits, source.exponent_bits, target.mantissa_bits, target.exponent_bits, out
+        elements, source, target = halves_to_singles(elements), SINGLE, HALF
+    flat = np.ascontiguousarray(elements.reshape(-1, elements.shape[-1]).astype(np.uint64))
+    sums = np.empty(flat.shape[0], np.uint64)
+    network.add_elements(
+        flat, stages, source.mantissa_bits, source.exponent_bits, target.mantissa_bits, target.exponent_bits, sums
     )
-    return out.reshape(e.shape[:-1]).astype(_DTYPE[WIDTH[precision]] if not short else np.uint64)
-
-
-def _short(e: np.ndarray, fmt: Format) -> np.ndarray:
-    from .fast_convert import singles_to_halves
-
-    return singles_to_halves(e)
+    return join(sums.reshape(values.shape[0], -1), bits).reshape(shape)

@@ -7,9 +7,11 @@ an L1B; the same table serves all L1Bs.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, uint32, uint64
+from numba import float64, int64, uint32, uint64
 
-from .bits import PES, kernel
+from .bits import PES, double_of, kernel
+from .round import to_half, to_single
+from .wide import length
 
 L1BS, L1B_PES = 64, 64
 
@@ -78,10 +80,50 @@ def to_mabs(memory, table, om, orow):
                 lower[k + 3] = l3
 
 
-# --- float sums ----------------------------------------------------------------------------------------------------------
+# --- reductions ----------------------------------------------------------------------------------------------------------
+#: operations of `reduce`
+FADD, MAX, MIN, IADD, BAND, BOR, AND, OR = range(8)
+
+
+@kernel
+def gather_mabs(sm, sr, quarters, out):
+    """out[value, source MAB] for every (LW access, L1B, (quarter,) PE): all 16 MABs, or the 4 of a quarter."""
+    accesses = sr.size // 2
+    n = 0
+    for i in range(accesses):
+        upper, lower = sm[sr[2 * i]], sm[sr[2 * i + 1]]
+        for b in range(L1BS):
+            for q in range(4 if quarters else 1):
+                for p in range(4):
+                    for s in range(4 if quarters else 16):
+                        k = b * L1B_PES + 4 * (4 * q + s if quarters else s) + p
+                        out[n, s] = (uint64(upper[k]) << uint64(32)) | uint64(lower[k])
+                    n += 1
+
+
+@kernel
+def _add_singles(values, first, count, shift):
+    """The exact result of one adder stage of singles, as a double: 3 extra bits, aligned to the largest exponent."""
+    top = int64(0)
+    for i in range(first, first + count):
+        top = max(top, int64(values[i] >> uint64(shift + 23)) & int64(255))
+    total = int64(0)
+    for i in range(first, first + count):
+        v = values[i] >> uint64(shift)
+        e = int64(v >> uint64(23)) & int64(255)
+        m = (int64(1) << int64(26)) | (int64(0) if e == 255 else int64(v & uint64(0x7FFFFF)) << int64(3))
+        down = top - e
+        if down > 0:
+            down = min(down, int64(40))
+            m = (m + (int64(1) << (down - 1)) - int64(1) + ((m >> down) & int64(1))) >> down
+        m = int64(0) if e == 0 else m
+        total += -m if (v >> uint64(31)) & uint64(1) else m
+    return float64(total) * double_of(uint64(top + 1023 - 127 - 26) << uint64(52))
+
+
 @kernel
 def _sum(values, count, mbits, ebits, target_mbits, target_ebits):
-    """One adder stage: bits of the sum of values[:count], rounded to the target format and normalised.
+    """One adder stage of any precision: bits of the sum of values[:count], rounded to the target format and normalised.
 
     Significands have 3 extra low bits and are aligned to the largest exponent, each rounded to nearest even when bits fall
     off; then exact addition and one rounding. Infinity counts as 2^(all ones - bias), as in the MAU.
@@ -89,8 +131,7 @@ def _sum(values, count, mbits, ebits, target_mbits, target_ebits):
     ones = (int64(1) << int64(ebits)) - 1
     top = int64(0)
     for i in range(count):
-        e = int64(values[i] >> uint64(mbits)) & ones
-        top = max(top, e)
+        top = max(top, int64(values[i] >> uint64(mbits)) & ones)
     total = int64(0)
     for i in range(count):
         v = values[i]
@@ -111,12 +152,7 @@ def _sum(values, count, mbits, ebits, target_mbits, target_ebits):
         return uint64(0)
     sign = uint64(1) if total < 0 else uint64(0)
     m = abs(total)
-    length = 0
-    t = m
-    while t:
-        t >>= 1
-        length += 1
-    drop = length - (target_mbits + 1)
+    drop = length(uint64(0), uint64(m)) - (target_mbits + 1)
     if drop > 0:
         m = (m + (int64(1) << (drop - 1)) - 1 + ((m >> drop) & 1)) >> drop
     else:
@@ -136,6 +172,29 @@ def _sum(values, count, mbits, ebits, target_mbits, target_ebits):
 
 
 @kernel
+def add_singles(values, stages, short, out):
+    """Sums of the two singles of an LW over values[n, :]; out[n, 0..1] are singles, or halves with `short`.
+
+    Two `stages` of 4-input adders for 16 values, a single between them; else one adder. The sum of a stage has few
+    bits, so that it is
+    exact as a double and the conversion is the one rounding.
+    """
+    count = values.shape[1]
+    partial = np.empty(4, np.uint64)
+    for n in range(values.shape[0]):
+        for half in range(2):
+            shift = 32 if half == 0 else 0
+            row = values[n]
+            if stages == 2:
+                for q in range(4):
+                    partial[q] = uint64(to_single(_add_singles(row, 4 * q, 4, shift)))
+                s = _add_singles(partial, 0, 4, 0)
+            else:
+                s = _add_singles(row, 0, count, shift)
+            out[n, half] = uint64(to_half(s)) if short else uint64(to_single(s))
+
+
+@kernel
 def add_elements(values, stages, mbits, ebits, target_mbits, target_ebits, out):
     """out[n] = sum of the elements values[n, :]; two `stages` of 4-input adders for 16 values, else one adder.
 
@@ -150,3 +209,36 @@ def add_elements(values, stages, mbits, ebits, target_mbits, target_ebits, out):
             out[n] = _sum(partial, 4, mbits, ebits, target_mbits, target_ebits)
         else:
             out[n] = _sum(values[n], count, mbits, ebits, target_mbits, target_ebits)
+
+
+@kernel
+def reduce(op, bits, values, out):
+    """out[n] = reduction of the elements of LWs values[n, :], without rounding."""
+    every = ~uint64(0) >> uint64(64 - bits)
+    msb = uint64(1) << uint64(bits - 1)
+    for n in range(values.shape[0]):
+        result = uint64(0)
+        for shift in range(0, 64, bits):
+            t = (values[n, 0] >> uint64(shift)) & every
+            if op in (AND, OR):
+                t = uint64(1) if t else uint64(0)
+            for i in range(1, values.shape[1]):
+                v = (values[n, i] >> uint64(shift)) & every
+                if op == IADD:
+                    t = (t + v) & every
+                elif op == BAND:
+                    t &= v
+                elif op == BOR:
+                    t |= v
+                elif op == AND:
+                    t = t if v else uint64(0)
+                elif op == OR:
+                    t = uint64(1) if v else t
+                else:
+                    # sign and magnitude as an ordered key, +0 above -0
+                    kt = int64(t) if not t & msb else -int64(t & ~msb) - int64(1)
+                    kv = int64(v) if not v & msb else -int64(v & ~msb) - int64(1)
+                    if (op == MAX and kv > kt) or (op == MIN and kv < kt):
+                        t = v
+            result |= t << uint64(shift)
+        out[n] = result
