@@ -361,14 +361,13 @@ def single(values, lows, scales, omits, xm, xr, zm, zr, om, orow, sx, sz, with_s
                 ai, o = (l * 8 + i) * 128, i * 16
                 if omits:
                     for m in range(MABS):
-                        t = 0.0
-                        for j in range(0, 128, 32):
+                        sums[o + m] = 0.0
+                    for j in range(0, 128, 32):
+                        for m in range(MABS):
                             omitted = lows[ai + j + m] * x_low[xi + j + m]
                             correction = 256.0 - omitted if omitted != 0.0 else 0.0
-                            t += values[ai + j + m] * x[xi + j + m] + correction * (
-                                scales[ai + j + m] * x_scale[xi + j + m]
-                            )
-                        sums[o + m] = t
+                            scale = scales[ai + j + m] * x_scale[xi + j + m]
+                            sums[o + m] += values[ai + j + m] * x[xi + j + m] + correction * scale
                 else:
                     for m in range(MABS):
                         sums[o + m] = (
@@ -466,25 +465,32 @@ def read_columns(raw, columns, size, om, orow):
     """Column `columns[i]` of a register with `size` rows: two rows of om (an LW) each; element n of the LW of PE p is row
     (size // 4) * p + n of the column. A bit copy; size 4, 8 or 16 gives elements of 64, 32 or 16 bits.
     """
-    buffer = np.empty((2, PES), np.uint32)
     for i in range(columns.size):
         column = columns[i]
-        for k in range(PES):
-            first, p = k & ~3, k & 3
-            if size == 4:
-                buffer[0, k] = raw[2 * p, first | column]
-                buffer[1, k] = raw[2 * p + 1, first | column]
-            elif size == 8:
-                for n in range(2):
-                    buffer[n, k] = raw[2 * (2 * p + n) + (column & 1), first | (column >> 1)]
-            else:
-                q, w, up = first | (column >> 2), (column >> 1) & 1, (column & 1) == 0
-                for n in range(2):
-                    a, b = uint32(raw[2 * (4 * p + 2 * n) + w, q]), uint32(raw[2 * (4 * p + 2 * n + 1) + w, q])
-                    a = uint32(a >> uint32(16)) if up else uint32(a & uint32(0xFFFF))
-                    b = uint32(b >> uint32(16)) if up else uint32(b & uint32(0xFFFF))
-                    buffer[n, k] = uint32(uint32(a << uint32(16)) | b)
         for n in range(2):
             o = om[orow[2 * i + n]]
-            for k in range(PES):
-                o[k] = buffer[n, k]
+            if size == 4:
+                _pick(raw[n], raw[2 + n], raw[4 + n], raw[6 + n], column, o)
+            elif size == 8:
+                w = 2 * n + (column & 1)
+                _pick(raw[w], raw[4 + w], raw[8 + w], raw[12 + w], column >> 1, o)
+            else:
+                q, w = column >> 2, (column >> 1) & 1
+                up = uint32(0) if column & 1 else uint32(16)
+                for p in range(4):
+                    a, b = raw[2 * (4 * p + 2 * n) + w], raw[2 * (4 * p + 2 * n + 1) + w]
+                    for j in range(PES // 4):
+                        high = uint32(uint32(a[4 * j + q] >> up) & uint32(0xFFFF))
+                        low = uint32(uint32(b[4 * j + q] >> up) & uint32(0xFFFF))
+                        o[4 * j + p] = uint32(uint32(high << uint32(16)) | low)
+
+
+@kernel
+def _pick(a, b, c, d, q, out):
+    """PE p of each MAB gets what PE q has in the p-th row."""
+    for j in range(PES // 4):
+        k = 4 * j
+        out[k] = a[k + q]
+        out[k + 1] = b[k + q]
+        out[k + 2] = c[k + q]
+        out[k + 3] = d[k + q]

@@ -185,19 +185,49 @@ def passa(xm, xr, om, orow, sx):
 
 
 @kernel
+def _ordinary(row):
+    """Whether a row holds neither infinities nor zeros with a mantissa."""
+    low, high = uint32(0xFFFFFFFF), uint32(0)
+    for k in range(PES):
+        magnitude = uint32(row[k] & MAGNITUDE)
+        high = max(high, magnitude)
+        low = min(low, uint32(magnitude - uint32(1)))
+    return high < INF and low >= DENORMAL
+
+
+@kernel
 def short_result(xm, xr, ym, yr, zm, zr, om, orow, sx, sy, sz, with_product, with_sum):
     """Result suffix r: pairs of words (MSB, LSB) become two halves in one word; one rounding of the exact sum.
 
     xr, yr, zr hold two rows for each row of orow. Without product: x + z; without sum: x * y.
     """
-    buffer = np.empty(PES, np.uint32)
+    buffer, sums = np.empty(PES, np.uint32), np.empty(PES, np.float64)
     for i in range(orow.size):
         for w in range(2):
             x, y, z = xm[xr[2 * i + w]], ym[yr[2 * i + w]], zm[zr[2 * i + w]]
-            for k in range(PES):
-                xu = uint32(x[k] ^ sx)
-                p = any_product(xu, uint32(y[k] ^ sy)) if with_product else any_value(xu)
-                s = odd_sum(p, any_value(uint32(z[k] ^ sz))) if with_sum else p
-                h = to_half(s)
-                buffer[k] = uint32(h << uint32(16)) if w == 0 else uint32(buffer[k] | h)
+            if _ordinary(x) and _ordinary(y) and _ordinary(z):
+                if with_product and with_sum:
+                    for k in range(PES):
+                        p = ordinary_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy))
+                        sums[k] = odd_sum(p, float64(single_of(z[k] ^ sz)))
+                elif with_product:
+                    for k in range(PES):
+                        sums[k] = ordinary_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy))
+                elif with_sum:
+                    for k in range(PES):
+                        sums[k] = odd_sum(float64(single_of(x[k] ^ sx)), float64(single_of(z[k] ^ sz)))
+                else:
+                    for k in range(PES):
+                        sums[k] = float64(single_of(x[k] ^ sx))
+            else:
+                for k in range(PES):
+                    xu = uint32(x[k] ^ sx)
+                    p = any_product(xu, uint32(y[k] ^ sy)) if with_product else any_value(xu)
+                    sums[k] = odd_sum(p, any_value(uint32(z[k] ^ sz))) if with_sum else p
+            if w == 0:
+                for k in range(PES):
+                    buffer[k] = uint32(to_half(sums[k]) << uint32(16))
+            else:
+                for k in range(PES):
+                    buffer[k] = uint32(buffer[k] | to_half(sums[k]))
         _copy(buffer, om[orow[i]])

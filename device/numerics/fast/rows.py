@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import float64, uint32
+from numba import uint32
 
-from .bits import PES, kernel, single_of
-from .round import to_half
+from .bits import PES, kernel
 
 ALWAYS = 255  # shift value of a word part that no mask bit guards
 
@@ -40,24 +39,39 @@ def _guard(nibble, high, low):
 
 
 @kernel
+def _guards(nibbles, high, low, out):
+    """_guard for a row."""
+    always = (uint32(0xFFFF0000) if high == ALWAYS else uint32(0)) | (uint32(0xFFFF) if low == ALWAYS else uint32(0))
+    h, l = uint32(3 - high if high != ALWAYS else 0), uint32(3 - low if low != ALWAYS else 0)
+    upper = uint32(0) if high == ALWAYS else uint32(0xFFFF0000)
+    lower = uint32(0) if low == ALWAYS else uint32(0xFFFF)
+    for k in range(PES):
+        n = uint32(nibbles[k])
+        a = upper if uint32(n >> h) & uint32(1) else uint32(0)
+        b = lower if uint32(n >> l) & uint32(1) else uint32(0)
+        out[k] = uint32(a | b | always)
+
+
+@kernel
 def copy_masked(sm, sr, dm, dr, nibbles, nr, high, low):
     """dm[dr] = sm[sr] where the mask entry allows; nr names the nibble row, high and low the guarding bits of each row."""
+    guards = np.empty(PES, np.uint32)
     for i in range(dr.size):
-        s, d, n = sm[sr[i]], dm[dr[i]], nibbles[nr[i]]
-        h, l = high[i], low[i]
+        s, d = sm[sr[i]], dm[dr[i]]
+        _guards(nibbles[nr[i]], high[i], low[i], guards)
         for k in range(PES):
-            m = _guard(n[k], h, l)
-            d[k] = uint32((d[k] & ~m) | (s[k] & m))
+            d[k] = uint32((d[k] & ~guards[k]) | (s[k] & guards[k]))
 
 
 @kernel
 def flush(dm, dr, nibbles, nr, high, low):
     """dm[dr] = 0 where the mask entry forbids."""
+    guards = np.empty(PES, np.uint32)
     for i in range(dr.size):
-        d, n = dm[dr[i]], nibbles[nr[i]]
-        h, l = high[i], low[i]
+        d = dm[dr[i]]
+        _guards(nibbles[nr[i]], high[i], low[i], guards)
         for k in range(PES):
-            d[k] = uint32(d[k] & _guard(n[k], h, l))
+            d[k] &= guards[k]
 
 
 @kernel
@@ -152,13 +166,15 @@ def extend_single(sm, sr, om, orow, sign):
 @kernel
 def single_to_half_bits(u):
     """Bits of a single as a half: infinity stays, a zero keeps its sign, else one rounding."""
-    e = uint32(u & uint32(0x7F800000))
+    magnitude = uint32(u & uint32(0x7FFFFFFF))
     sign = uint32(uint32(u >> uint32(16)) & uint32(0x8000))
-    if e == uint32(0):
-        return sign
-    if e == uint32(0x7F800000):
-        return uint32(sign | uint32(63 << 9))
-    return to_half(float64(single_of(u)))
+    rounded = uint32(
+        uint32(magnitude + uint32(0x1FFF) + uint32(uint32(magnitude >> uint32(14)) & uint32(1))) >> uint32(14)
+    )
+    r = uint32(sign | uint32(rounded - uint32(96 << 9)))
+    r = uint32(sign | uint32(63 << 9)) if rounded >= uint32((96 + 63) << 9) else r
+    r = uint32(0) if rounded < uint32(97 << 9) else r
+    return sign if magnitude < uint32(0x00800000) else r
 
 
 @kernel
