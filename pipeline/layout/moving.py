@@ -131,9 +131,15 @@ def split(planner: Planner, node: Node) -> None:
         at += size
 
 
+def _indices(planner: Planner, node: Node) -> np.ndarray | None:
+    """The indices of a node if they are known now."""
+    value = planner.value(node.inputs[1])
+    return known(planner, value.name) if value.size else np.zeros(value.shape, value.dtype)
+
+
 def gather(planner: Planner, node: Node) -> None:
     """Gather, GatherElements, GatherND: a move where the indices are known, else `indexing`."""
-    indices = known(planner, node.inputs[1])
+    indices = _indices(planner, node)
     if indices is None:
         from mlsdk.pipeline.layout import indexing
 
@@ -144,7 +150,7 @@ def gather(planner: Planner, node: Node) -> None:
 
 def scatter(planner: Planner, node: Node) -> None:
     """ScatterElements and ScatterND: a move where the indices are known and values only replace others."""
-    indices = known(planner, node.inputs[1])
+    indices = _indices(planner, node)
     if planner.value(node.inputs[2]).size == 0:
         identity(planner, replace(node, op="Identity", inputs=node.inputs[:1], attrs={}))
     elif indices is None or attributes(node)["reduction"] != "none":
@@ -153,6 +159,12 @@ def scatter(planner: Planner, node: Node) -> None:
         indexing.scatter(planner, node)
     else:
         moved(planner, node, (node.inputs[0], node.inputs[2]), {"input1": indices})
+
+
+def one_hot(planner: Planner, node: Node) -> None:
+    from mlsdk.pipeline.layout import indexing
+
+    indexing.one_hot(planner, node)
 
 
 def identity(planner: Planner, node: Node) -> None:
@@ -229,6 +241,7 @@ RULES: dict[str, Rule] = {
     "GatherND": gather,
     "ScatterElements": scatter,
     "ScatterND": scatter,
+    "OneHot": one_hot,
     "Identity": identity,
     "ConstantOfShape": made,
     "Range": made,

@@ -16,9 +16,12 @@ from mlsdk.pipeline.ops.emitters.asm import Asm
 from mlsdk.pipeline.ops.emitters.copy import emit_copy
 from mlsdk.pipeline.ops.emitters.elementwise import emit_elementwise
 from mlsdk.pipeline.ops.emitters.fragment import Call, Fragment
+from mlsdk.pipeline.ops.emitters.gather import emit_gather
 from mlsdk.pipeline.ops.emitters.gemm import emit_gemm
+from mlsdk.pipeline.ops.emitters.onehot import emit_one_hot
 from mlsdk.pipeline.ops.emitters.rearrange import emit_rearrange
 from mlsdk.pipeline.ops.emitters.reduce import emit_reduce
+from mlsdk.pipeline.ops.emitters.scatter import emit_scatter
 from mlsdk.pipeline.ops.emitters.softmax import emit_softmax
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 
@@ -31,6 +34,9 @@ EMITTERS: dict[str, Emitter] = {
     "softmax": emit_softmax,
     "argument": emit_argument,
     "move": emit_rearrange,
+    "gather": emit_gather,
+    "scatter": emit_scatter,
+    "onehot": emit_one_hot,
     "copy": emit_copy,
 }
 #: the node's result lies where its input lies

@@ -232,6 +232,22 @@ def scatter_nd(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
     return _scattered(out, index, (*indices.shape[:-1], *out[indices.shape[-1] :]))
 
 
+def paste(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
+    """Two inputs: a tensor, and what its leading corner becomes."""
+    box = shapes[1]
+
+    def source_of(element: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        inside, flat, rest, step = np.ones(element.shape, bool), np.zeros_like(element), element, 1
+        for axis in range(len(out) - 1, -1, -1):
+            rest, index = np.divmod(rest, out[axis])
+            inside &= index < box[axis]
+            flat += index * step
+            step *= box[axis]
+        return inside.astype(element.dtype), np.where(inside, flat, element)
+
+    return source_of
+
+
 def _scattered(out: Shape, index: tuple[np.ndarray, ...], updates: Shape) -> SourceOf:
     """Two inputs: what was there, and updates of which the last one to a place stays."""
     table = np.full(out, -1, np.int64)
@@ -256,4 +272,5 @@ MAPS: dict[str, Map] = {
     "GatherND": gather_nd,
     "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd,
+    "Paste": paste,
 }
