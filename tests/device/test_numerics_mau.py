@@ -146,6 +146,18 @@ def test_double_vectors(seed, a, b, c, with_product, with_sum, short):
     np.testing.assert_array_equal(out[0] if short else lws_of(out)[0], np.array(expected, np.uint64))
 
 
+@few
+@given(seeds, kinds, kinds)
+def test_double_sums(seed, a, b):
+    rng = np.random.default_rng(seed)
+    x, z = (elements(rng, DOUBLE, kind=k) for k in (a, b))
+    z = np.where(rng.random(LANES) < 0.2, x ^ np.uint64(1 << 63), z)
+    rows, out, flip = np.arange(2), np.zeros((2, LANES), U), np.uint64(1 << 63)
+    mau_double.add_rows(words_of(x[None]), rows, words_of(z[None]), rows, out, rows, flip, np.uint64(0))
+    expected = [mau.vector_fma(int(u ^ flip), None, int(w), "d") for u, w in zip(x, z)]
+    np.testing.assert_array_equal(lws_of(out)[0], np.array(expected, np.uint64))
+
+
 def blocks(rng: np.random.Generator, precision: str, kind: int, extended: bool = False, keep: int = 9) -> np.ndarray:
     """int64 [1024 MABs][elements] of valid block floats; any bits for half blocks of kind 0."""
     fmt, count = FORMATS[precision], {"h": 16, "f": 8, "g": 8, "d": 4}[precision]

@@ -9,11 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, uint32, uint64
 
-from .bits import PES, kernel
+from .bits import PES, bits64_of, double_of, kernel
 from .wide import add, multiply, rounded, subtract, sum_of
 
 HIDDEN = np.uint64(1 << 52)
 FRACTION = np.uint64((1 << 52) - 1)
+MAGNITUDE = np.uint64(0x7FFFFFFFFFFFFFFF)
+INFINITY = np.uint64(0x7FF0000000000000)
 ALL, UPPER, LOWER = 0, 1, 2  # which PEs form products
 
 
@@ -36,6 +38,44 @@ def product(mx, my):
         h, l = subtract(h, l, uint64(0), omitted)
         h, l = add(h, l, uint64(0), uint64(1 << 30))
     return h, l
+
+
+@kernel
+def _add_row(xh, xl, zh, zl, sx, sz, upper, lower):
+    """x + z by the host's own addition; 1 if some element needs more: infinities, zeros with mantissas, results at
+    the borders."""
+    limit = uint64(0x000FFFFFFFFFFFFF)
+    low, high = ~uint64(0), uint64(0)
+    for k in range(PES):
+        x = ((uint64(xh[k]) << uint64(32)) | uint64(xl[k])) ^ sx
+        z = ((uint64(zh[k]) << uint64(32)) | uint64(zl[k])) ^ sz
+        r = bits64_of(double_of(x) + double_of(z))
+        mx, mz, mr = x & MAGNITUDE, z & MAGNITUDE, r & MAGNITUDE
+        low = min(low, min(mx - uint64(1), min(mz - uint64(1), mr - uint64(1))))
+        high = max(high, max(mx, max(mz, mr)))
+        r = r if mr else uint64(0)
+        upper[k] = uint32(r >> uint64(32))
+        lower[k] = uint32(r & uint64(0xFFFFFFFF))
+    return low < limit or high >= INFINITY
+
+
+@kernel
+def add_rows(xm, xr, zm, zr, om, orow, sx, sz):
+    """x + z, two rows (upper, lower) per LW; sx, sz: 1 << 63 flips a sign."""
+    upper, lower = np.empty(PES, np.uint32), np.empty(PES, np.uint32)
+    for i in range(xr.size // 2):
+        xh, xl, zh, zl = xm[xr[2 * i]], xm[xr[2 * i + 1]], zm[zr[2 * i]], zm[zr[2 * i + 1]]
+        if _add_row(xh, xl, zh, zl, sx, sz, upper, lower):
+            for k in range(PES):
+                xs, mx, ex = parts(((uint64(xh[k]) << uint64(32)) | uint64(xl[k])) ^ sx)
+                zs, mz, ez = parts(((uint64(zh[k]) << uint64(32)) | uint64(zl[k])) ^ sz)
+                v = rounded(*sum_of(xs, uint64(0), mx, ex, zs, uint64(0), mz, ez), 52, 11)
+                upper[k] = uint32(v >> uint64(32))
+                lower[k] = uint32(v & uint64(0xFFFFFFFF))
+        oh, ol = om[orow[2 * i]], om[orow[2 * i + 1]]
+        for k in range(PES):
+            oh[k] = upper[k]
+            ol[k] = lower[k]
 
 
 @kernel
