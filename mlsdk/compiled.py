@@ -252,6 +252,7 @@ class _Job:
         for name, packed in self.call.packed.items():
             bound[name] = own = program.buffers[name]
             own.write(packed)
+            own.sent(packed)
             session.counters.uploads += 1
             session.counters.uploaded_bytes += own.nbytes
         needed = {state.input: function._state[state.name] for state in program.signature.state if state.input}

@@ -137,6 +137,7 @@ class DeviceValue:
         """Write an image; for jobs that hold the memory lock."""
         self.snapshot = None
         buffer.write(packed)
+        buffer.sent(packed)
         self.session.counters.uploads += 1
         self.session.counters.uploaded_bytes += buffer.nbytes
 

@@ -29,6 +29,10 @@ class Buffer(Protocol):
 
     def write(self, packed: Any) -> None: ...
 
+    def sent(self, packed: Any) -> None:
+        """Nobody needs what `pack` gave any more."""
+        ...
+
     def read(self) -> Any: ...
 
 
@@ -43,13 +47,16 @@ class BoardBuffer:
         return 4 * 8 * self.spec.image.group_size
 
     def pack(self, array: np.ndarray, name: str) -> np.ndarray:
-        return packing.pack(self.spec.image, array, name)
+        return packing.pack(self.spec.image, array, name, self.session.staging.reuse(self.spec.image))
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
         return packing.unpack(self.spec.image, packed, self.spec.dtype)
 
     def write(self, packed: np.ndarray) -> None:
         write_image(self.session.board, self.address, packed)
+
+    def sent(self, packed: np.ndarray) -> None:
+        self.session.staging.keep(self.spec.image, packed)
 
     def read(self) -> np.ndarray:
         return read_image(self.session.board, self.address, self.spec.image.group_size)
@@ -78,6 +85,9 @@ class HostBuffer:
 
     def write(self, packed: np.ndarray) -> None:
         self.array = packed
+
+    def sent(self, packed: np.ndarray) -> None:
+        """It is the content now."""
 
     def read(self) -> np.ndarray:
         return self.array

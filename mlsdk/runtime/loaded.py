@@ -33,6 +33,10 @@ def read_image(board: Board, address: int, count: int) -> np.ndarray:
     return np.stack([board.read_dram(group, address, count) for group in range(spec.GROUPS)])
 
 
+#: places of inputs for which a program is kept decoded
+VARIANTS = 6
+
+
 class Loaded:
     """`application` in the DRAM of `board`. `shared`: addresses of segments that others own (registered state, inputs)."""
 
@@ -41,6 +45,7 @@ class Loaded:
     ):
         self.application, self.board, self.memory = application, board, memory
         self.addresses: dict[str, int] = dict(shared or {})
+        self._variants: dict[tuple[tuple[str, int], ...], tuple[Any, ...]] = {}
         self.own: list[int] = []  # addresses of the segments that nobody else owns
         try:
             for segment in application.program.segments.values():
@@ -74,8 +79,17 @@ class Loaded:
 
     def run(self, moved: Mapping[str, int] | None = None) -> Any:
         """Execute once; `moved` gives other addresses for some segments (inputs that lie elsewhere). RunStats."""
-        addresses = {**self.addresses, **moved} if moved else self.addresses
-        return self.board.run(self.application.program.statements, addresses)
+        statements = self.application.program.statements
+        if not moved:
+            return self.board.run(statements, self.addresses)
+        # The machine keeps a decoded form for each tuple of statements, with its addresses in it: a program that is
+        # called with inputs in turn at a few places gets a tuple for each of them.
+        key = tuple(sorted(moved.items()))
+        variant = self._variants.pop(key, None) or (*statements,)
+        self._variants[key] = variant
+        if len(self._variants) > VARIANTS:
+            self._variants.pop(next(iter(self._variants)))
+        return self.board.run(variant, {**self.addresses, **moved})
 
     def unload(self) -> None:
         """Give the DRAM back."""

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Hashable
+
+import numpy as np
 
 from mlsdk.errors import OptionError
 
 DEFAULT_BYTES = 512 * 1024 * 1024
+
+# Less than this is not worth keeping.
+SMALLEST = 1 << 20
 
 
 class Staging:
@@ -18,6 +24,29 @@ class Staging:
         self.used = 0
         self.waits = 0  # how often somebody had to wait for room
         self._room = threading.Condition()
+        self._spare: dict[Hashable, list[np.ndarray]] = {}
+        self._spare_bytes = 0
+
+    # --- memory that was used before: fresh memory costs about as much as the transfer itself ---
+
+    def reuse(self, image: Hashable) -> np.ndarray | None:
+        """Memory that an image of the same kind has lain in."""
+        with self._room:
+            arrays = self._spare.get(image)
+            if not arrays:
+                return None
+            array = arrays.pop()
+            self._spare_bytes -= array.nbytes
+            return array
+
+    def keep(self, image: Hashable, array: np.ndarray) -> None:
+        """Keep memory for `reuse`, as far as there is room."""
+        with self._room:
+            if array.nbytes >= SMALLEST and self._spare_bytes + array.nbytes <= self.size // 2:
+                self._spare.setdefault(image, []).append(array)
+                self._spare_bytes += array.nbytes
+
+    # --- room ---
 
     def take(self, count: int) -> None:
         """Wait until there is room for `count` bytes."""

@@ -246,8 +246,8 @@ def test_ctrl_c_stops_at_once_and_leaves_the_board_free(tmp_path):
 import sys, torch
 from mlsdk import Context, MNDevice
 context = Context(MNDevice("mncore2:0"))
-f = context.compile(lambda i: {"y": i["x"] @ i["x"]}, {"x": torch.zeros(128, 128)}, sys.argv[1])
-results = [f({"x": torch.zeros(128, 128)}) for _ in range(2000)]
+f = context.compile(lambda i: {"y": i["x"] @ i["x"]}, {"x": torch.zeros(64, 64)}, sys.argv[1])
+results = [f({"x": torch.zeros(64, 64)}) for _ in range(3000)]
 print("running", flush=True)
 results[-1]["y"].cpu()
 """
@@ -260,7 +260,9 @@ results[-1]["y"].cpu()
     process.send_signal(signal.SIGINT)
     clock = time.monotonic()
     _, errors = process.communicate(timeout=60)
-    assert "KeyboardInterrupt" in errors and process.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+    # Python forgets that it was an interrupt, and gives 1, when another thread was just compiling something.
+    assert process.returncode in (-signal.SIGINT, 1)
     assert time.monotonic() - clock < 10
     with Context(MNDevice("mncore2:0")):
         pass

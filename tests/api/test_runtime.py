@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlsdk.device import spec
 from mlsdk.errors import DeviceError, OptionError
-from mlsdk.pipeline.ir.bits import to_bits
+from mlsdk.pipeline.ir.bits import from_bits, to_bits
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.scheme import choose_lane, spread
 from mlsdk.runtime import packing
@@ -144,12 +144,65 @@ def test_packing_is_the_images_own(shape, dtype, seed):
     assert np.allclose(back, array, rtol=2e-3, atol=1e-9)
 
 
-def test_large_tensors_are_packed_without_a_table(monkeypatch):
-    array = np.arange(5000, dtype=np.float32).reshape(50, 100)
-    image = Image(spread((50, 100), 1).layout("single"), "single", (50, 100))
-    small = packing.pack(image, array, "x")
-    monkeypatch.setattr(packing, "KEPT_ELEMENTS", 10)
-    packing._ways_in.cache_clear()
-    assert (packing.pack(image, array, "x") == small).all()
-    assert (packing.unpack(image, small, "float32") == array).all()
-    packing._ways_in.cache_clear()
+SPECIAL = [
+    0.0,
+    -0.0,
+    1e-45,
+    -1e-40,
+    2.0**-31,
+    2.0**-30,
+    1.5 * 2.0**-31,
+    4.29e9,
+    3.4e38,
+    -7e9,
+    float("inf"),
+    float("nan"),
+    -1.0,
+]
+
+
+@pytest.mark.parametrize("dtype", ["half", "single", "double", "int"])
+def test_large_tensors_are_packed_without_a_table(monkeypatch, dtype):
+    rng = np.random.default_rng(0)
+    for shape in ((50, 100), (7, 3, 33), (5000,)):
+        array = (rng.standard_normal(shape) * 10.0 ** rng.integers(-12, 12, shape)).astype(np.float32)
+        array.reshape(-1)[: len(SPECIAL)] = SPECIAL
+        if dtype == "int":
+            array = rng.integers(-(2**31), 2**31, shape)
+        logical = str(array.dtype)
+        for layout in (spread(shape, choose_lane(shape)), spread(shape, None), spread(shape, 0)):
+            image = Image(layout.layout(dtype), dtype, shape)
+            expected = image.pack(to_bits(array, dtype))
+            monkeypatch.setattr(packing, "KEPT_PLACES", 10)
+            assert (packing.pack(image, array, "x") == expected).all()
+            back = packing.unpack(image, expected, logical)
+            monkeypatch.undo()
+            assert (packing.pack(image, array, "x") == expected).all()
+            np.testing.assert_array_equal(back, from_bits(image.unpack(expected), dtype, logical))
+            np.testing.assert_array_equal(back, packing.unpack(image, expected, logical))
+
+
+def test_memory_of_transfers_is_used_again(context, tmp_path):
+    import torch
+
+    f = context.compile(lambda i: {"y": i["x"] + 1}, {"x": torch.zeros(512, 600)}, tmp_path / "f")
+    for n in range(4):
+        x = torch.full((512, 600), float(n))
+        assert torch.equal(f({"x": x})["y"].cpu(), x + 1)
+    staging = context._session.staging
+    assert len(staging._spare) == 1 and staging._spare_bytes == f._program.buffers["x"].nbytes
+    staging.size = 0
+    staging.keep("another", np.zeros(1 << 20, np.uint8))
+    assert len(staging._spare) == 1
+
+
+def test_a_program_is_kept_decoded_for_a_few_places(context, tmp_path):
+    import torch
+
+    f = context.compile(lambda i: {"y": i["x"] + 1}, {"x": torch.zeros(3, 4)}, tmp_path / "f")
+    places = [f.allocate_input_proxy() for _ in range(8)]
+    for n, proxies in enumerate(places):
+        proxies["x"].load_from(torch.full((3, 4), float(n)))
+    for n, proxies in [*enumerate(places), *enumerate(places)]:
+        assert f(proxies)["y"].cpu()[0, 0] == n + 1
+    assert len(f._program._loaded._variants) == 6
