@@ -89,7 +89,7 @@ def mixed(i: int) -> str:
 
 
 def half_blocks(i: int) -> str:
-    """All five units: load a block from L1BM, convert it, write it to one side of the matrix register, multiply with the other."""
+    """All five units: load a block from L1BM, convert it, write it to one matrix side, multiply with the other."""
     side, other = "xy"[i // 2 % 2], "yx"[i // 2 % 2]
     low = 8 * (i % 2)
     return (

@@ -90,8 +90,8 @@ def _emit_vector(
     y, z = y or x, z or x
     oy, oz = sources[1] if with_product else sources[0], sources[-1]
     if precision == "d" and with_sum and not with_product and not short:
-        sx, sz = _flip(sources[0]) << np.uint64(63), _flip(oz) << np.uint64(63)
-        d.call(mau_double.add_rows, x.mem, x.words(2), z.mem, z.words(2), v.mem, out, sx, sz)
+        flips = (_flip(sources[0]) << np.uint64(63), _flip(oz) << np.uint64(63))
+        d.call(mau_double.add_rows, x.mem, x.words(2), z.mem, z.words(2), v.mem, out, *flips)
         return
     if precision == "d":
         d.call(

@@ -166,12 +166,12 @@ def _reduce(
             | (pairs[:, 1, ..., 0] << np.uint64(16))
             | pairs[:, 1, ..., 1]
         )
-    values = out.reshape(out.shape[0], spec.L1BS, -1)
-    for n in range(values.shape[0]):
+    results = out.reshape(out.shape[0], spec.L1BS, -1)
+    for n in range(results.shape[0]):
         if turn is not None:
-            turnaround[:, turn[n]] = values[n]
+            turnaround[:, turn[n]] = results[n]
         if addresses is not None:
-            l1bm[:, addresses[n]] = values[n]
+            l1bm[:, addresses[n]] = results[n]
 
 
 # --- L2BM <-> L1BM -------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def reduce_lw(
     values = np.ascontiguousarray(lws).reshape(-1, lws.shape[-1])
     if op == "fadd":
         return _add(precision, values, stages, short, single_circuit, lws.shape[:-1])
-    out = np.empty(values.shape[0], np.uint64)
+    out: np.ndarray = np.empty(values.shape[0], np.uint64)
     network.reduce(getattr(network, _OPERATIONS[op]), WIDTH[precision], values, out)
     out = out.reshape(lws.shape[:-1])
     return singles_to_halves(split(out, 32)).astype(np.uint64) if short else out
