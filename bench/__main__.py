@@ -15,6 +15,7 @@ from rich.table import Table
 MODULES = {
     "compile": "cold start, recompiling, standard step counts",
     "emulator": "speed of the emulated board",
+    "runtime": "calls, transfers and their overlap, loading",
     "store": "the artifact store and cached builds",
     "trace": "tracing and graph optimisation",
 }
