@@ -45,13 +45,14 @@ def l3ir_onnx(placed: Placed) -> bytes:
     used = {n for p in placed.nodes for n in p.node.inputs}
     values = {name: Value(name, v.dtype, v.shape) for name, v in placed.values.items()}
     nodes = [Node(p.node.name, p.node.op, p.node.inputs, p.node.outputs, _plain(p)) for p in placed.nodes]
-    inputs = (*placed.inputs, *(c for c in constants if c in used))
+    made = _made(placed)  # a view of a constant is made by a node
+    inputs = (*placed.inputs, *(c for c in constants if c in used and c not in made))
     return Graph(
         placed.name,
         inputs,
         placed.outputs,
         tuple(nodes),
-        {k: v for k, v in values.items() if k in used or k in inputs or k in _made(placed)},
+        {k: v for k, v in values.items() if k in used or k in inputs or k in made},
     ).to_onnx()
 
 
