@@ -151,7 +151,7 @@ class CompiledFunction:
             self._await_sources(call)
             values = self._result_values()
             job = _Job(self, call, [weakref.ref(value) for value in values.values()])
-            ready: Future[None] = self._session.submit(job.run)
+            ready: Future[None] = self._session.submit_call(job.run)
             for value in values.values():
                 value.ready = ready
             for written in self._signature.state:

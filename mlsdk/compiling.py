@@ -128,7 +128,6 @@ def _compile(
     directory = _directory(codegen_dir)
     given, resolved = request.resolved()
     with context._using():
-        context._check()
         context._session.check()
         for entry in context.registry:
             entry.check_not_replaced()
@@ -138,15 +137,17 @@ def _compile(
             registry = context.registry
             found = traced(state=registry.state(), modules=registry.modules, optimizers=registry.optimizers)
         artifacts = _artifacts(context, found, _fixed(context, found.signature, request.io_specs or {}, resolved))
-        try:
-            result = _build(context, artifacts, given, request, name)
-        except UnsupportedOperator as error:
-            raise with_sources(error, found.graph) from None
+    # The phases need nothing of the Context: other threads may use it meanwhile.
+    try:
+        result = _build(context, artifacts, given, request, name)
+    except UnsupportedOperator as error:
+        raise with_sources(error, found.graph) from None
+    try:
         _write(result, directory, resolved)
-        try:
+        with context._using():
             return loading.from_build(context, result, directory, name)
-        finally:
-            result.store.close()
+    finally:
+        result.store.close()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
 from mlsdk.runtime.buffers import Buffer
 from mlsdk.runtime.iospec import IOSpec
 from mlsdk.runtime.session import Session
-from mlsdk.values import DeviceValue, array_of
+from mlsdk.values import DeviceValue, array_of, version_of
 
 if TYPE_CHECKING:
     from mlsdk.context import Context
@@ -52,17 +52,17 @@ class Entry(DeviceValue):
         elif self.newest == HOST:
             super().load(self.tensor, clone=False)
             self.newest = SAME
-            self._sent = self.tensor._version
+            self._sent = version_of(self.tensor)
 
     def refresh(self) -> None:
         """Send the registered tensor again if it was changed on the host; only for values that no program changes."""
-        if self.newest != HOST and self._sent != self.tensor._version:
+        if self.newest != HOST and self._sent != version_of(self.tensor):
             self.load(self.tensor, clone=True)
 
     def load(self, source: torch.Tensor, clone: bool) -> None:
         own = source is self.tensor
         self.newest = SAME if own else DEVICE
-        self._sent = self.tensor._version
+        self._sent = version_of(self.tensor)
         if self.buffer is None:
             self._early = source.detach().clone() if clone else source.detach()
         else:
@@ -83,8 +83,8 @@ class Entry(DeviceValue):
         return super().read()
 
     def value(self) -> torch.Tensor:
-        """The present content as a tensor: the registered one itself unless the device's copy is newer."""
-        if self.newest != DEVICE:
+        """The present content as a tensor: the registered one itself while both agree."""
+        if self.newest == HOST or (self.newest == SAME and self._sent == version_of(self.tensor)):
             return self.tensor
         return torch.from_numpy(np.array(self.read())).reshape(self.shape)
 
@@ -96,6 +96,7 @@ class Entry(DeviceValue):
             self.tensor.copy_(torch.from_numpy(np.array(self.read())).reshape(self.shape))
         if self._early is None:
             self.newest = SAME
+            self._sent = version_of(self.tensor)
 
     def check_not_replaced(self) -> None:
         """Raise ContextError when the module that held the tensor holds another one now."""

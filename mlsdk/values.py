@@ -87,12 +87,12 @@ class DeviceValue:
             source = source.detach()
             if clone:
                 source = source.clone()
-            version = _version(source)
+            version = version_of(source)
 
             def pack() -> Any:
                 with events.span("H2D", f"pack {name}", f"{session.name}: packing"):
                     packed = buffer.pack(array_of(source), name)
-                if not clone and _version(source) != version:
+                if not clone and version_of(source) != version:
                     raise ContextError(
                         f"the tensor that {name} was loaded from with clone=False was changed before it was read; "
                         "keep it as it is until the next call that uses it has returned, or load it with clone=True"
@@ -190,6 +190,6 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
     return array
 
 
-def _version(tensor: torch.Tensor) -> int:
+def version_of(tensor: torch.Tensor) -> int:
     """Counts torch's writes into a tensor; tensors of inference mode have no counter."""
     return 0 if tensor.is_inference() else tensor._version

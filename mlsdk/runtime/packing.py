@@ -24,6 +24,8 @@ def pack(image: Image, array: np.ndarray, name: str, into: np.ndarray | None = N
 
     `into` is an array that held another tensor of the same image: memory that is there already, its padding zero.
     """
+    if not array.size:
+        return np.zeros((spec.GROUPS, image.group_size), np.uint64)
     bits = _bits(array, image.dtype, name)
     if into is not None:
         flat = into.reshape(-1).view(BITS[image.dtype])
@@ -48,6 +50,13 @@ def pack(image: Image, array: np.ndarray, name: str, into: np.ndarray | None = N
 
 def unpack(image: Image, packed: np.ndarray, dtype: str) -> np.ndarray:
     """The array of `dtype` that lies in uint64[4][group_size]."""
+    if 0 in image.shape:
+        return np.zeros(image.shape, dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is too large for a float16 becomes infinity
+        return _unpack(image, packed, dtype)
+
+
+def _unpack(image: Image, packed: np.ndarray, dtype: str) -> np.ndarray:
     flat = np.ascontiguousarray(packed).reshape(-1).view(BITS[image.dtype])
     if prod(image.shape) <= KEPT_PLACES:
         return from_bits(flat[_first_places(image)], image.dtype, dtype)

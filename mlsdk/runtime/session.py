@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# A program may ask for this many executions before the first of them is done; the next call waits.
+CALLS_AHEAD = 64
+
 # How long a device that is being given up may take for it: a board stops at the next stretch of its program.
 CLOSING_SECONDS = 60.0
 
@@ -47,6 +50,7 @@ class Session:
         self.runner = Worker(f"{name} runner", stop_at_failure=True)
         self.loader = Worker(f"{name} loader")
         self.staging = Staging()
+        self._ahead = threading.Semaphore(CALLS_AHEAD)
         self.closing = False
         self.closed = threading.Event()
         _SESSIONS.add(self)
@@ -81,6 +85,17 @@ class Session:
         future: Future[T] = self.runner.submit(job)
         if _synchronous():
             self.wait(future)
+        return future
+
+    def submit_call(self, job: Callable[[], T]) -> Future[T]:
+        """The same for an execution; waits while the program is too far ahead of the device."""
+        self._ahead.acquire()
+        try:
+            future = self.submit(job)
+        except BaseException:
+            self._ahead.release()
+            raise
+        future.add_done_callback(lambda _: self._ahead.release())
         return future
 
     def wait(self, future: Future[T]) -> T:

@@ -198,3 +198,19 @@ def test_steps_of_the_last_call(context, tmp_path, pair):
     assert added.last_steps == 0
     added(pair)
     assert added.last_steps == json.loads((tmp_path / "add" / "report.json").read_text())["steps"] > 0
+
+
+def test_a_program_is_not_too_far_ahead_of_the_device(any_context, tmp_path, pair):
+    from mlsdk.runtime import session
+
+    added = any_context.compile(add, pair, tmp_path / "add")
+    go = threading.Event()
+    any_context._session.runner.submit(go.wait)
+    calls = []
+    thread = threading.Thread(target=lambda: [calls.append(added(pair)) for _ in range(session.CALLS_AHEAD + 5)])
+    thread.start()
+    thread.join(0.5)
+    assert len(calls) == session.CALLS_AHEAD and thread.is_alive()
+    go.set()
+    thread.join()
+    assert torch.equal(calls[-1]["sum"].cpu(), pair["a"] + pair["b"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 
 import pytest
 import torch
@@ -270,3 +271,35 @@ def test_a_random_function_gives_other_numbers_each_time(host, tmp_path):
     assert not torch.equal(first, second)
     with Context(MNDevice("pfvm:cpu")) as again:
         assert torch.equal(again.load_codegen_dir(tmp_path / "f")({"x": 0.0})["y"].cpu(), first)
+
+
+def test_a_later_compile_takes_the_devices_value_not_a_changed_host_tensor(any_context, counter, step, tmp_path):
+    step(ONE)
+    any_context.synchronize()
+    counter.fill_(100)  # never sent
+    any_context.compile(lambda i: {"y": counter + i["x"]}, ONE, tmp_path / "later")
+    with Context(MNDevice(any_context.device.device_name)) as elsewhere:
+        assert elsewhere.load_codegen_dir(tmp_path / "later")(ONE)["y"].cpu()[0, 0] == 2
+
+
+def test_one_thread_compiles_while_another_calls(any_context, counter, step, tmp_path):
+    import threading
+
+    compiled = []
+
+    def compile_more():
+        for n in range(3):
+            f = any_context.compile(lambda i, n=n: {"y": i["x"] * n + counter}, ONE, tmp_path / str(n))
+            compiled.append(f)
+
+    thread = threading.Thread(target=compile_more)
+    thread.start()
+    calls = 0
+    while thread.is_alive():
+        step(ONE)
+        calls += 1
+        time.sleep(0.01)
+    thread.join()
+    any_context.synchronize()
+    assert counter[0, 0] == calls and len(compiled) == 3
+    assert compiled[2](ONE)["y"].cpu()[0, 0] == 2 + calls
