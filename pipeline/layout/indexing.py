@@ -224,17 +224,17 @@ def place_rows(planner: Planner, form: Form, dtype: str) -> tuple[Scheme, Scheme
     return found, part_of(found, form.data_axes, owns)
 
 
-def on_lanes(planner: Planner, form: Form) -> Scheme | None:
-    """The scheme in which the data lie, if their rows are on the lanes and inside each MAB, least significant."""
-    scheme = planner.scheme_of(form.data)
-    if scheme is None or scheme.copies or scheme.lane != form.row_axis:
+def on_lanes(planner: Planner, name: str, axis: int) -> Scheme | None:
+    """The scheme in which a value lies, if that axis is on the lanes and inside each MAB, least significant."""
+    scheme = planner.scheme_of(name)
+    if scheme is None or scheme.copies or scheme.lane != axis:
         return None
-    rows = scheme.axes[form.row_axis]
+    rows = scheme.axes[axis]
     if any(d.level != LOCAL and d.n > 1 for d in rows):
         return None
     local = [a for a, _ in scheme.local]
-    mine = sum(a == form.row_axis for a in local)
-    if mine and any(a != form.row_axis for a in local[len(local) - mine :]):
+    mine = sum(a == axis for a in local)
+    if mine and any(a != axis for a in local[len(local) - mine :]):
         return None
     ranks = [d.stride for d in rows if d.n > 1]
     return scheme if ranks == sorted(ranks, reverse=True) else None
@@ -278,7 +278,7 @@ def gather(planner: Planner, node: Node) -> None:
     else:
         form = _at_places(planner, node, data, index, int(attributes(node)["batch_dims"]))
     dtype = planner.device_dtype(form.data)
-    scheme = on_lanes(planner, form)
+    scheme = on_lanes(planner, form.data, form.row_axis)
     if scheme is not None and prod(form.shape[a] for a in form.free) * WIDE <= form.rows and not _lost(form):
         kind, rows, out = "lanes", scheme, beside_lanes(planner, form, scheme, dtype)
     else:

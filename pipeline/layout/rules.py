@@ -12,8 +12,8 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
 from mlsdk.pipeline.ir.placed import ANY, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, local_rows, spread
-from mlsdk.pipeline.layout import moving, windows
-from mlsdk.pipeline.layout.moving import MOVED, anywhere, reshape
+from mlsdk.pipeline.layout import moving, reducing, windows
+from mlsdk.pipeline.layout.moving import MOVED, anywhere, known, reshape
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
 from mlsdk.pipeline.ops.emitters.gemm_modes import mode_of, weights_layout
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS
@@ -70,7 +70,10 @@ def _axes(planner: Planner, node: Node, rank: int) -> tuple[int, ...]:
     attrs = attributes(node)
     axes = attrs.get("axes")
     if len(node.inputs) > 1 and node.inputs[1]:
-        axes = tuple(int(a) for a in planner.graph.constants[node.inputs[1]].reshape(-1))
+        data = known(planner, node.inputs[1])
+        if data is None:
+            raise LayoutError(f"{node.name}: the axes of {node.op} are computed at run time; make them constant")
+        axes = tuple(int(a) for a in data.reshape(-1))
     if not axes:
         return () if attrs.get("noop_with_empty_axes") else tuple(range(rank))
     return tuple(sorted(int(a) % rank for a in axes))
@@ -84,16 +87,21 @@ def reduction(planner: Planner, node: Node) -> None:
         planner.put(node, "elementwise", [anywhere(planner, source)], [planner.scheme_of(source)], kernel="Identity")  # type: ignore[list-item]
         return
     scheme = planner.scheme_of(source)
-    if scheme is None or _thin(scheme, shape) or not reducible(scheme, axes, planner.device_dtype(source)):
-        scheme = _for_reduction(shape, axes)
-        if not reducible(scheme, axes, planner.device_dtype(source)):
-            scheme = _for_reduction(shape, axes, lanes_too=False)
+    joins = node.op != "ReduceProd"  # the network adds and compares; it does not multiply
+    if scheme is None or _thin(scheme, shape) or not reducible(scheme, axes, joins):
+        scheme = _for_reduction(shape, axes, joins)
     operand = planner.want(source, scheme, reason=f"{node.op} along {axes}")
     reduced = scheme.restrict([1 if a in axes else n for a, n in enumerate(shape)], shape)
     if len(planner.shape(out)) != len(shape):
         for axis in reversed(axes):
             reduced = reduced.drop(axis)
-    planner.put(replace(node, attrs={**node.attrs, "reduced": axes}), "reduce", [operand], [reduced])
+    made = replace(node, attrs={**node.attrs, "reduced": axes})
+    if planner.value(source).dtype != "uint8" or node.op not in ("ReduceSum", "ReduceMean"):
+        planner.put(made, "reduce", [operand], [reduced])
+        return
+    wide = planner.temporary(out, planner.shape(out), "int32")
+    planner.put(replace(made, outputs=(wide,)), "reduce", [operand], [reduced])
+    _cast(planner, Node(planner.fresh(f"{node.name}.byte"), "Cast", (wide,), node.outputs), wide, "int", "uint8")
 
 
 def _thin(scheme: Scheme, shape: tuple[int, ...]) -> bool:
@@ -101,23 +109,35 @@ def _thin(scheme: Scheme, shape: tuple[int, ...]) -> bool:
     return scheme.lane is not None and shape[scheme.lane] == 1
 
 
-def reducible(scheme: Scheme, axes: tuple[int, ...], dtype: str) -> bool:
+def reducible(scheme: Scheme, axes: tuple[int, ...], joins: bool = True) -> bool:
     """Whether the spatial levels of the reduced axes belong to them alone, so that the network can combine them."""
     levels = {d.level for a in axes for d in scheme.axes[a] if d.level != LOCAL and d.n > 1}
     others = {
         d.level for a, axis in enumerate(scheme.axes) if a not in axes for d in axis if d.level != LOCAL and d.n > 1
     }
     others |= {d.level for d in scheme.copies}
-    return not levels & others and (not levels or dtype != "int")
+    return not levels & others and (not levels or joins)
 
 
-def _for_reduction(shape: tuple[int, ...], axes: tuple[int, ...], lanes_too: bool = True) -> Scheme:
-    """Rows (the axes that stay) over the levels, the reduced axes on lanes and in LM."""
+def _for_reduction(shape: tuple[int, ...], axes: tuple[int, ...], joins: bool) -> Scheme:
+    """Rows (the axes that stay) over the levels, the reduced axes on lanes and in LM; the lanes' blocks take the levels that
+    rows leave alone (`joins`)."""
     wide = [a for a in axes if shape[a] > 1]
     lane = max(wide, key=lambda a: (shape[a], a)) if wide else choose_lane(shape)
-    if prod(n for a, n in enumerate(shape) if a not in axes) == 1 and lanes_too:
+    if prod(n for a, n in enumerate(shape) if a not in axes) == 1 and joins:
         return spread(shape, lane)
-    return _rows_only(shape, lane, axes)
+    rows = _rows_only(shape, lane, axes)
+    if not joins or lane not in axes or not rows.axes[lane]:
+        return rows
+    used = {d.level for axis in rows.axes for d in axis}
+    blocks = [1] * len(shape)
+    blocks[lane] = rows.axes[lane][0].n
+    beside = spread(blocks, None, levels=[level for level in (L2B, L1B, MAB) if level not in used]).axes[lane]
+    local = prod(d.n for d in beside if d.level == LOCAL)
+    digits = [d for d in beside if d.level != LOCAL]
+    if local > 1:
+        digits.append(replace(rows.axes[lane][0], n=local))
+    return replace(rows, axes=tuple(tuple(digits) if a == lane else axis for a, axis in enumerate(rows.axes)))
 
 
 def _rows_only(shape: tuple[int, ...], lane: int | None, inside: Sequence[int]) -> Scheme:
@@ -434,5 +454,6 @@ RULES: dict[str, Rule] = {
     "MatMul": matmul,
     "Gemm": gemm,
     **moving.RULES,
+    **reducing.RULES,
     **windows.RULES,
 }

@@ -21,8 +21,10 @@ from mlsdk.pipeline.ops.emitters.gemm import emit_gemm
 from mlsdk.pipeline.ops.emitters.onehot import emit_one_hot
 from mlsdk.pipeline.ops.emitters.rearrange import emit_rearrange
 from mlsdk.pipeline.ops.emitters.reduce import emit_reduce
+from mlsdk.pipeline.ops.emitters.scan import emit_scan
 from mlsdk.pipeline.ops.emitters.scatter import emit_scatter
 from mlsdk.pipeline.ops.emitters.softmax import emit_softmax
+from mlsdk.pipeline.ops.emitters.topk import emit_topk
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 
 Emitter = Callable[[Call], Asm | tuple[Asm, dict[str, np.ndarray]]]
@@ -37,6 +39,8 @@ EMITTERS: dict[str, Emitter] = {
     "gather": emit_gather,
     "scatter": emit_scatter,
     "onehot": emit_one_hot,
+    "scan": emit_scan,
+    "topk": emit_topk,
     "copy": emit_copy,
 }
 #: the node's result lies where its input lies

@@ -34,6 +34,7 @@ SUM = {
     "double": Rule("dvadd", True, 0, "dfadd"),
     "int": Rule("iadd", False, 0, "iiadd"),
 }
+PRODUCT = {"single": Rule("fvmul", True, 0x3F800000)}
 MAX = {
     "single": Rule("fmax", False, 0xFF800000, "fmax"),
     "double": Rule("dmax", False, 0xFFF00000, "dmax"),

@@ -8,7 +8,7 @@ from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
-from mlsdk.pipeline.ops.emitters.fold import MAX, MIN, SUM, Form, fold, fold_lanes
+from mlsdk.pipeline.ops.emitters.fold import MAX, MIN, PRODUCT, SUM, Form, fold, fold_lanes
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.rows import Rows, download_units, load_masks, units_room
 from mlsdk.pipeline.ops.emitters.transfer import Range, bulk_upload
@@ -17,7 +17,9 @@ LC, LB = 0, 0
 LM_BUDGET = 1900  # LW of LM0 for a tile's data
 ROWS_LIMIT = 96  # results of a tile, a long word of GRF0 each
 SCRATCH, CONST = 448, 500  # words of GRF0 and GRF1
-RULES = {"ReduceSum": SUM, "ReduceMean": SUM, "ReduceMax": MAX, "ReduceMin": MIN}
+RULES = {"ReduceSum": SUM, "ReduceMean": SUM, "ReduceMax": MAX, "ReduceMin": MIN, "ReduceProd": PRODUCT}
+#: the network compares integers as sign and magnitude: by these operations, as if they were singles
+TWISTED = {"imax": "fmax", "imin": "fmin"}
 
 
 def emit_reduce(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
@@ -135,9 +137,28 @@ class Reduction:
         levels = self.rows.levels()
         if not levels:
             return
-        network = self.rule.network
+        twisted = TWISTED.get(self.rule.mnemonic, "")
+        network = self.rule.network or twisted
         if not network:
             raise EmitError(f"{self.name}: {self.op} of {self.x.dtype} cannot leave a MAB; choose another layout")
+        if twisted:
+            self._twist(results)
+        self._combine(levels, results, network)
+        if twisted:
+            self._twist(results)
+
+    def _twist(self, results: int) -> None:
+        """Integers to sign and (for negative ones, inverted) magnitude, in the same order; and back."""
+        asm = self.asm
+        asm.pe(f'imm ui"31" $ls{CONST + 6}')
+        asm.pe(f'imm ui"0x7FFFFFFF" $ls{CONST + 8}')
+        for at in range(0, results, 4):
+            acc = vec(m.GRF0, [2 * (at + i) for i in range(min(4, results - at))], 2)
+            asm.pe(f"ilsr {acc} $ls{CONST + 6} $nowrite")
+            asm.pe(f"iand $aluf $ls{CONST + 8} $nowrite")
+            asm.pe(f"ixor $aluf {acc} {acc}")
+
+    def _combine(self, levels: set[str], results: int, network: str) -> None:
         asm = self.asm
         if MAB in levels and not levels & {L1B, L2B}:
             for at in range(0, results, 4):
