@@ -29,7 +29,7 @@ __all__ = ["Context"]
 class Context:
     """Opens a device, and owns what lies on it: registered tensors, shared live by all functions of the Context, and
     the functions themselves. `with Context(device) as context:` invalidates it at the end; without `with`, the device
-    is given up when the Context is garbage, and at the end of the process.
+    is given up when nobody has the Context, its functions and its proxies any more, and at the end of the process.
 
     A Context may be used from several threads. It cannot be used in a forked child: there it says so.
 
@@ -228,7 +228,7 @@ class Context:
         return self._lock
 
     def _proxy(self, value: DeviceValue) -> TensorProxy:
-        return TensorProxy(value, gpu=self.device.device_name in ("pfvm:cuda", "pfvm:gpu"))
+        return TensorProxy(value, self.device.device_name in ("pfvm:cuda", "pfvm:gpu"), self)
 
     def _state_entry(self, name: str) -> Entry | None:
         """The entry of a state: a registered tensor, or the random state, which every Context has."""

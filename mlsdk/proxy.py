@@ -28,11 +28,12 @@ class TensorProxy:
     """Handle of a tensor on a device. Programs get proxies from calls, `allocate_input_proxy` and
     `get_registered_value_proxy`."""
 
-    __slots__ = ("_value", "_gpu", "__weakref__")
+    __slots__ = ("_value", "_gpu", "_owner", "__weakref__")
 
-    def __init__(self, value: DeviceValue, gpu: bool = False) -> None:
+    def __init__(self, value: DeviceValue, gpu: bool = False, owner: object = None) -> None:
         self._value = value
         self._gpu = gpu
+        self._owner = owner  # the Context, whose device stays open as long as somebody can ask for the content
 
     # --- device to host ---
 

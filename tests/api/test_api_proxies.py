@@ -265,3 +265,19 @@ def test_staging_is_bounded(any_context, added):
         proxies["a"].load_from(torch.full((3, 4), float(number)))
     assert proxies["a"].cpu()[0, 0] == 4
     assert session.staging.used == 0
+
+
+def test_a_result_keeps_its_device_open(tmp_path, pair, expected):
+    from mlsdk import Context, MNDevice
+    from mlsdk.runtime.session import open_sessions
+
+    def program():
+        context = Context(MNDevice("mncore2:0"))
+        return context.compile(add, pair, tmp_path / "add")(pair)["sum"]
+
+    result = program()
+    assert torch.equal(result.cpu(), expected)
+    session = result._value.session
+    del result
+    session.closed.wait(5)
+    assert session not in open_sessions() and session.closed.is_set()
