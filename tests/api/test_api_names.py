@@ -142,3 +142,26 @@ assert not heavy, heavy
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_manual_is_current():
+    from pathlib import Path
+
+    from mlsdk import manual
+
+    written = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    assert written == manual.page(), "run `make docs`"
+
+
+def test_everything_public_is_described():
+    import inspect
+
+    for name in mlsdk.__all__:
+        thing = getattr(mlsdk, name)
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            assert inspect.getdoc(thing), name
+            for method, value in vars(thing).items() if inspect.isclass(thing) else ():
+                if inspect.isfunction(value) and not method.startswith("_"):
+                    known = any(hasattr(base, method) for base in thing.__mro__[1:])
+                    plain = method in ("dim", "size", "numel", "tolist")  # torch's own
+                    assert value.__doc__ or known or plain, f"{name}.{method}"
