@@ -11,6 +11,7 @@ import torch
 
 from mlsdk import naming
 from mlsdk.errors import ContextError, InputMismatch
+from mlsdk.pipeline.ir.graph import type_text
 from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
 from mlsdk.runtime.buffers import Buffer
 from mlsdk.runtime.iospec import IOSpec
@@ -99,7 +100,16 @@ class Entry(DeviceValue):
             self._sent = version_of(self.tensor)
 
     def check_not_replaced(self) -> None:
-        """Raise ContextError when the module that held the tensor holds another one now."""
+        """Raise ContextError when the module that held the tensor holds another one now, or the tensor itself has
+        another dtype or shape than the one that functions were compiled for."""
+        dtype, shape = DTYPE_OF_TORCH.get(self.tensor.dtype, str(self.tensor.dtype)), tuple(self.tensor.shape)
+        if (dtype, shape) != (self.dtype, self.shape):
+            if self.buffer is not None or self.tensor.dtype not in DTYPE_OF_TORCH:
+                raise ContextError(
+                    f"{self.name} was {type_text(self.dtype, self.shape)} when it was registered, and is "
+                    f"{type_text(dtype, shape)} now; change it before it is used, or make a new Context"
+                )
+            self.dtype, self.shape = dtype, shape
         module = self.home.module() if self.home else None
         if module is None or self.home is None:
             return

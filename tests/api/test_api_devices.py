@@ -163,7 +163,14 @@ def test_memory_that_does_not_suffice(context, tmp_path, pair):
         kept = []
         for _ in range(3):
             kept.append(added.allocate_input_proxy())
+    gc.collect()
     with context._session.allocating() as memory:
+        before = memory.free
+    for _ in range(2):
+        with pytest.raises(DeviceError, match="no room in DRAM"):
+            context.compile(lambda i: {"y": i["x"] + 1}, {"x": torch.zeros(64, 64)}, tmp_path / "more")
+    with context._session.allocating() as memory:
+        assert memory.free == before
         memory.give(taken)
     assert torch.equal(added(pair)["sum"].cpu(), pair["a"] + pair["b"])
 

@@ -303,3 +303,19 @@ def test_one_thread_compiles_while_another_calls(any_context, counter, step, tmp
     any_context.synchronize()
     assert counter[0, 0] == calls and len(compiled) == 3
     assert compiled[2](ONE)["y"].cpu()[0, 0] == 2 + calls
+
+
+def test_a_model_that_changes_its_dtype(any_context, tmp_path):
+    model = torch.nn.Linear(4, 4)
+    any_context.registry.register("model", model)
+    model.double()  # nobody has used it yet
+    f = any_context.compile(
+        lambda i: {"y": model(i["x"])}, {"x": torch.zeros(2, 4, dtype=torch.float64)}, tmp_path / "f"
+    )
+    x = torch.randn(2, 4, dtype=torch.float64)
+    assert torch.allclose(f({"x": x})["y"].cpu(), model(x))
+    model.half()
+    with pytest.raises(
+        ContextError, match=r"model@weight was float64\[4,4\] when it was registered, and is float16\[4,4\]"
+    ):
+        any_context.compile(lambda i: {"y": model(i["x"])}, {"x": torch.zeros(2, 4).half()}, tmp_path / "g")
