@@ -20,8 +20,8 @@ from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ir.scheme import Digit, Scheme
 
-#: what the padding of a value holds
-ZERO, FINITE, ANY = "zero", "finite", "any"
+#: what the padding of a value holds: zeros; zeros in the lanes beyond the lane axis, elsewhere anything; anything
+ZERO, LANES, ANY = "zero", "lanes", "any"
 
 #: device dtypes by logical dtype; float32 follows the option float_dtype
 DEVICE_DTYPE = {"float64": "double", "float16": "single", "int32": "int", "int64": "int", "uint8": "int", "bool": "int"}

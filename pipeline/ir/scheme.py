@@ -170,6 +170,11 @@ class Scheme:
                     lane = len(axes)
                 axes.append(tuple(digits))
                 assert b == len(axes) - 1
+        if self.lane is not None and lane is None:  # a lane axis of size 1: another one takes the block
+            ones = [b for b, n in enumerate(new) if n == 1 and not axes[b]]
+            if not ones:
+                return None
+            lane = ones[-1]
         return ranks.finish(Scheme(tuple(axes), lane, self.copies))
 
 

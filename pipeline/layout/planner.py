@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from mlsdk.errors import LayoutError, UnsupportedOperator
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.layout import Layout
-from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, ZERO, Placed, PlacedNode, PlacedValue
-from mlsdk.pipeline.ir.scheme import Scheme, choose_lane, spread
+from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, ZERO, Placed, PlacedNode, PlacedValue
+from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, choose_lane, spread
 from mlsdk.pipeline.ops.table import run as run_operator
 
 BASE_DTYPE = {"float": "single", "half": "half", "mixed": "single", "double": "double"}
@@ -177,8 +178,14 @@ class Planner:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.shown[name].shape
 
+    def data(self, name: str) -> np.ndarray | None:
+        """The data of a constant."""
+        found = self.graph.constants.get(name)
+        return self.literals.get(name) if found is None else found
+
     def is_constant(self, name: str) -> bool:
-        return name in self.graph.constants or (name in self.values and self.values[name].origin == "constant")
+        known = name in self.graph.constants or name in self.literals
+        return known or (name in self.values and self.values[name].origin == "constant")
 
     def scheme_of(self, name: str) -> Scheme | None:
         return self.values[name].scheme if name in self.values else None
@@ -233,7 +240,7 @@ class Planner:
         return self.switched[key]
 
     def _place(self, name: str, scheme: Scheme, reason: str) -> None:
-        if name in self.graph.constants:
+        if name in self.graph.constants or name in self.literals:
             dtype = self.device_dtype(name)
             self.values[name] = replace(self._constant_value(name, scheme.layout(dtype), scheme, dtype), name=name)
         else:
@@ -260,6 +267,23 @@ class Planner:
             self.switched[key] = copy
             self.history.append(Event(copy, str(layout), reason))
         return self.switched[key]
+
+    def new_constant(self, name: str, data: np.ndarray) -> str:
+        """A constant of the planner's own; it lies nowhere until someone wants it."""
+        name = self.fresh(name)
+        self.shown[name] = Value(name, str(data.dtype), data.shape)
+        self.literals[name] = data
+        return name
+
+    def seen_as(self, name: str, other: str) -> None:
+        """`other`, a temporary of as many elements, as the same value in another shape."""
+        data = self.data(name)
+        if data is not None:
+            self.literals[other] = data.reshape(self.shape(other))
+            return
+        from mlsdk.pipeline.layout.rules import reshape
+
+        reshape(self, Node(self.fresh(f"{other}.as"), "Reshape", (name,), (other,)))
 
     def literal(self, name: str, data: np.ndarray) -> None:
         """A result that is known now."""
@@ -316,6 +340,28 @@ class Planner:
         self.base_of[result.name] = name
         self.nodes.append(PlacedNode(replace(node, inputs=(name,)), "view"))
         self.history.append(Event(result.name, str(where), f"a view of {name}"))
+
+    def apply(
+        self, like: Node, op: str, inputs: Sequence[str], shape: Sequence[int], *, out: str = "", dtype: str = "", **attrs: Any
+    ) -> str:
+        """Plan one more node, a part of `like`: its result's name. `out`: the name to give it."""
+        from mlsdk.pipeline.layout.rules import rule_of
+
+        out = out or self.temporary(inputs[0], shape, dtype)
+        node = Node(self.fresh(f"{like.name}.{op}"), op, tuple(inputs), (out,), attrs, like.source, like.scope)
+        rule = rule_of(node, self)
+        assert rule is not None, op
+        if not self._known(node):
+            rule(self, node)
+        return out
+
+    def clean(self, name: str, reason: str = "") -> str:
+        """The value with zeros in the lanes beyond its lane axis."""
+        value = self.values[name]
+        lane = value.scheme.lane if value.scheme is not None else None
+        if value.pad in (ZERO, LANES) or value.image.full or (lane is not None and value.shape[lane] % BLOCK == 0):
+            return name
+        return self._switch(value, value.layout, value.scheme, reason or "zeros in the padding", clean=True)
 
     def temporary(self, like: str, shape: Sequence[int], dtype: str = "") -> str:
         """A new value's name, for rules that make several nodes of one."""

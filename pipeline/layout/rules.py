@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
-from mlsdk.pipeline.ir.placed import ANY, ZERO
+from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, local_rows, spread
-from mlsdk.pipeline.layout import moving, reducing, windows
+from mlsdk.pipeline.layout import moving, pointwise, reducing, windows
 from mlsdk.pipeline.layout.moving import MOVED, anywhere, known, reshape
+from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
 from mlsdk.pipeline.ops.emitters.gemm_modes import mode_of, weights_layout
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS
@@ -35,11 +36,8 @@ def rule_of(node: Node, planner: Planner) -> Rule | None:
 
 # ---- elementwise --------------------------------------------------------------------------------------------------
 
-#: operators that give zero where every operand is zero
-KEEPS_ZERO = {"Add", "Sub", "Mul", "Neg", "Relu", "Identity", "Cast", "Abs"}
 
-
-def elementwise(planner: Planner, node: Node) -> None:
+def elementwise(planner: Planner, node: Node, kernel: str = "") -> None:
     out = node.outputs[0]
     shape = planner.shape(out)
     inputs = [name for name in node.inputs if name]
@@ -48,9 +46,20 @@ def elementwise(planner: Planner, node: Node) -> None:
         planner.want(name, scheme.restrict(planner.shape(name), shape), reason=f"operand of {node.op}")
         for name in inputs
     ]
-    pads = {planner.values[name].pad for name in operands}
-    pad = ZERO if node.op in KEEPS_ZERO and pads == {ZERO} else ANY
-    planner.put(node, "elementwise", operands, [scheme], pad=pad)
+    pad = padding_of(planner, node.op, operands, scheme)
+    kernel = kernel or kernel_of(planner, node)
+    planner.put(node, "elementwise", operands, [scheme], kernel=kernel, pad=pad)
+
+
+def padding_of(planner: Planner, op: str, operands: Sequence[str], scheme: Scheme) -> str:
+    """What an elementwise result holds in its padding. An operand that is broadcast has values where others have padding."""
+    if op not in KEEPS_ZERO:
+        return ANY
+    placed = [planner.values[name] for name in operands]
+    if all(v.pad == ZERO and v.scheme == scheme for v in placed):
+        return ZERO
+    lanes = [v.pad in (ZERO, LANES) and v.scheme is not None and v.scheme.lane is not None for v in placed]
+    return LANES if all(lanes) or (op == "Mul" and any(lanes)) else ANY
 
 
 def _common_scheme(planner: Planner, inputs: Sequence[str], shape: tuple[int, ...]) -> Scheme:
@@ -312,7 +321,10 @@ def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, tra
     batch_subs = []
     for x in range(rank - len(shape_b), rank - 2):
         batch_subs.append(_batch_subs(scheme_c, x, batch) if x in batch else ())
-    layout_b = weights_layout(mode, k, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b)
+    of_b = {s.level for axis in batch_subs for s in axis}
+    others = [d for x, axis in enumerate(scheme_c.axes[:-1]) if x not in batch for d in axis]
+    copied = [Sub(d.n, d.level, d.stride) for d in others if d.level in of_b and d.level != LOCAL and d.n > 1]
+    layout_b = weights_layout(mode, k, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied)
     b_placed = planner.want_layout(b, layout_b, dtype_b, reason=f"weights of {node.op}")
 
     dtype_c = {"d": "double"}.get(mode.name, "half" if planner.halves else "single")
@@ -324,7 +336,7 @@ def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, tra
         inputs.append(
             planner.want(bias, scheme_c.restrict(planner.shape(bias), shape_c), wanted, reason=f"bias of {node.op}")
         )
-    pad = ZERO if all(planner.values[name].pad == ZERO for name in inputs[1:]) else ANY
+    pad = LANES if all(planner.values[name].pad in (ZERO, LANES) for name in inputs[1:]) else ANY
     if bias is None or fused:
         planner.put(node, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
         return
@@ -371,9 +383,15 @@ def _rows_scheme(
         if any(d.level in (L1B, MAB) and d.n > 1 for d in scheme.axes[x]):
             return None
     outer = [axis for axis, _ in local if axis in batch]
+    if outer and prod(d.n for axis, d in local if axis not in batch and axis != last) % ALIGN:
+        return None
     if outer and [axis for axis, _ in local[: len(outer)]] != outer:
         return None
     return scheme
+
+
+#: local rows of a batch, where a MAB has several: so that each batch starts a granule of its image
+ALIGN = 8
 
 
 def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]) -> Scheme:
@@ -397,7 +415,6 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
         free, step = free // take, step * take
     rows = [n if x not in batch and x != last else 1 for x, n in enumerate(full)]
     inner = spread(rows, None, levels=(L1B, MAB))
-    align = 8
     for x, axis in enumerate(inner.axes):
         if x not in batch and x != last:
             axes[x] = axis
@@ -405,10 +422,10 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
     if local and any(d.level == LOCAL for x in batch for d in axes[x]):
         x, i = min(local, key=lambda item: axes[item[0]][item[1]].stride)
         padded = list(axes[x])
-        padded[i] = replace(padded[i], n=-(-padded[i].n // align) * align)
+        padded[i] = replace(padded[i], n=-(-padded[i].n // ALIGN) * ALIGN)
         axes[x] = tuple(padded)
     elif any(d.level == LOCAL for x in batch for d in axes[x]):
-        axes[last - 1] = (*axes[last - 1], Digit(align, LOCAL, 1))
+        axes[last - 1] = (*axes[last - 1], Digit(ALIGN, LOCAL, 1))
     blocks = -(-full[last] // BLOCK)
     axes[last] = (Digit(blocks, LOCAL, 0),) if blocks > 1 else ()
     return Scheme(tuple(axes), last)
@@ -453,6 +470,7 @@ RULES: dict[str, Rule] = {
     "Cast": cast,
     "MatMul": matmul,
     "Gemm": gemm,
+    **pointwise.RULES,
     **moving.RULES,
     **reducing.RULES,
     **windows.RULES,

@@ -13,6 +13,7 @@ from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.placed import PlacedNode, PlacedValue
 from mlsdk.pipeline.ops.emitters.argument import emit_argument
 from mlsdk.pipeline.ops.emitters.asm import Asm
+from mlsdk.pipeline.ops.emitters.conv import emit_conv
 from mlsdk.pipeline.ops.emitters.copy import emit_copy
 from mlsdk.pipeline.ops.emitters.elementwise import emit_elementwise
 from mlsdk.pipeline.ops.emitters.fragment import Call, Fragment
@@ -21,6 +22,7 @@ from mlsdk.pipeline.ops.emitters.gemm import emit_gemm
 from mlsdk.pipeline.ops.emitters.onehot import emit_one_hot
 from mlsdk.pipeline.ops.emitters.rearrange import emit_rearrange
 from mlsdk.pipeline.ops.emitters.reduce import emit_reduce
+from mlsdk.pipeline.ops.emitters.slide import emit_slide
 from mlsdk.pipeline.ops.emitters.scan import emit_scan
 from mlsdk.pipeline.ops.emitters.scatter import emit_scatter
 from mlsdk.pipeline.ops.emitters.softmax import emit_softmax
@@ -42,6 +44,8 @@ EMITTERS: dict[str, Emitter] = {
     "scan": emit_scan,
     "topk": emit_topk,
     "copy": emit_copy,
+    "conv": emit_conv,
+    "slide": emit_slide,
 }
 #: the node's result lies where its input lies
 VIEW = "view"

@@ -116,6 +116,8 @@ class Weights:
         index = 0
         while index < len(self.pieces):
             repeat = self._repeats(index, length) if self.loops and not self.stay else 0
+            if repeat > 1 and not self._regular(rows, index, length):
+                repeat = 0
             if repeat > 1:
                 body = sum(piece.steps for piece in self.pieces[index : index + length])
                 groups = body // self.steps
@@ -146,6 +148,12 @@ class Weights:
         emit_piece(
             self.asm, self.mode, rows, self.steps, piece.first, piece.last, self.halves[index % 2], spread, start, out
         )
+
+    def _regular(self, rows: Rows, at: int, length: int) -> bool:
+        """Whether the results of each repetition lie at one distance from those of the one before."""
+        groups = sum(piece.steps for piece in self.pieces[at : at + length]) // self.steps
+        first = self.pieces[at].first // self.steps
+        return len({rows.out(og + groups) - rows.out(og) for og in range(first, first + max(1, groups))}) == 1
 
     def _repeats(self, at: int, length: int) -> int:
         """How often the `length` pieces from `at` on repeat, each time with the piece after them to prefetch."""

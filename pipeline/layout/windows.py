@@ -1,0 +1,483 @@
+"""Rules of operators that slide windows over planes: convolutions and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlsdk.errors import EmitError, LayoutError
+from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.ir.layout import EXTENT, L2B, Sub
+from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
+from mlsdk.pipeline.ir.planes import Plane, Split, plane_scheme
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme
+from mlsdk.pipeline.ops.convolution import Window, transposed_window, window_of
+from mlsdk.pipeline.ops.emitters import window as windows
+from mlsdk.pipeline.ops.emitters.conv import UNIT
+from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode, mode_of, weights_layout
+from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS
+from mlsdk.pipeline.ops.emitters.slide import WEIGHTS_LW, compute_dtype
+from mlsdk.pipeline.ops.table import attributes
+
+if TYPE_CHECKING:
+    from mlsdk.pipeline.layout.planner import Planner
+
+
+# ---- which planes -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    """An estimate in steps of a 3 x 3 convolution from as many channels, to compare splits."""
+
+    steps: float
+    split: Split
+
+
+@lru_cache(maxsize=4096)
+def split_for(shape: tuple[int, ...], dtype: str) -> Split:
+    """How a tensor of `shape` that a window operation makes is shared out over the L2Bs. It depends on the shape alone, so
+    that tensors which meet later lie alike."""
+    n, c, h, w = (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
+    blocks = -(-c // BLOCK)
+    costs = []
+    for channels in (1, 2, 4, 8):
+        if channels > blocks:
+            continue
+        for images in (1, 2, 4, 8):
+            if images > n or channels * images > EXTENT[L2B]:
+                continue
+            rows = min(h, EXTENT[L2B] // channels // images)
+            split = Split(images, channels, rows)
+            steps = _estimate((n, c, h, w), split, dtype)
+            if steps is not None:
+                costs.append(Cost(steps, split))
+    if not costs:  # whoever cannot work with it will not
+        return Split(1, 1, min(h, EXTENT[L2B]))
+    return min(costs, key=lambda cost: (cost.steps, cost.split.channels)).split
+
+
+def _estimate(shape: tuple[int, int, int, int], split: Split, dtype: str) -> float | None:
+    """Steps of a 3 x 3 convolution from a plane of the same shape and split, or None where it does not fit."""
+    scheme = plane_scheme(shape, split)
+    plane = Plane.of(shape, scheme)
+    assert plane is not None
+    span = (min(3, shape[2]), min(3, shape[3]))
+    window = windows.Window(plane, plane, span, (1, 1), (1, 1), (span[0] // 2, span[1] // 2))
+    mode = MODES[{"half": "h", "single": "f", "double": "d"}[dtype]]
+    try:
+        rows, columns = windows.choose("", window, UNIT[mode.name], dtype, dtype, BIAS_WORDS // mode.acc_words)
+    except EmitError:
+        return None
+    segments = windows.segments(window, columns)
+    tiles = plane.images * -(-plane.rows // rows)
+    lw = QUAD_LW[dtype]
+    products = 9 * plane.blocks * split.channels * mode.steps * plane.blocks * mode.outs
+    weights = products * mode.block_lw * (2 if split.channels > 1 else 1) / 64
+    compute = tiles * sum(products * mode.period(s.groups) for s in segments)
+    row = windows.row_lw(plane, dtype)
+    load = tiles * rows * 3 * split.channels * row / 64 + plane.images * plane.rows * 2 * row / 32
+    store = plane.images * plane.rows * row / 32 + tiles * (rows * row / 64 + plane.blocks * plane.columns / 4 * lw)
+    return max(weights, compute) + load + store + 60 * tiles
+
+
+def plane_of(planner: Planner, name: str, dtype: str = "") -> tuple[str, Plane]:
+    """The value in a plane scheme: as it lies, or brought there; `dtype`: of an input that lies nowhere yet."""
+    shape = planner.shape(name)
+    scheme = planner.scheme_of(name)
+    plane = Plane.of(shape, scheme) if scheme is not None else None
+    if plane is None:
+        free = planner.placed(name) is None or planner.is_constant(name)
+        scheme = plane_scheme(shape, split_for(shape, dtype or planner.device_dtype(name)))
+        name = planner.want(name, scheme, (dtype or None) if free else None, reason="input of a window")
+        plane = Plane.of(shape, scheme)
+    assert plane is not None
+    return name, plane
+
+
+def _attributes(window: Window) -> dict[str, tuple[int, int]]:
+    """The window in two dimensions, as the emitters read it from their node."""
+
+    def pair(values: tuple[int, ...], fill: int) -> tuple[int, int]:
+        return (fill, values[0]) if len(values) == 1 else (values[0], values[1])
+
+    return {
+        "window": pair(window.kernel, 1),
+        "step": pair(window.strides, 1),
+        "apart": pair(window.dilations, 1),
+        "border": pair(window.before, 0),
+    }
+
+
+def _fits(x: Plane, y: Plane, found: dict, unit: int, dtypes: tuple[str, str], groups: int, own: bool = False) -> bool:
+    """Whether the emitters' memory suffices. `unit`: LW of a place in LM0, `groups`: most groups of columns of a MAB."""
+    window = windows.Window(x, y, found["window"], found["step"], found["apart"], found["border"], own)
+    try:
+        windows.choose("", window, unit, *dtypes, groups)
+    except EmitError:
+        return False
+    return True
+
+
+# ---- convolution --------------------------------------------------------------------------------------------------
+
+
+def conv(planner: Planner, node: Node) -> None:
+    x, w = node.inputs[:2]
+    bias = node.inputs[2] if len(node.inputs) > 2 and node.inputs[2] else None
+    shape, shape_w, out = planner.shape(x), planner.shape(w), planner.shape(node.outputs[0])
+    window = window_of(node, shape[2:], shape_w[2:])
+    groups = int(attributes(node)["group"])
+    if len(shape) > 4:
+        by_product(planner, node, window)
+        return
+    if groups > 1 and shape_w[1] == 1 and _depthwise(planner, node, window, x, w, bias):
+        return
+    if groups > 1:
+        merged = _merge(shape_w, groups)
+        if merged != groups and not planner.is_constant(w):
+            by_product(planner, node, window)
+            return
+        if merged != groups:
+            w, groups = _dense(planner, w, groups, merged), merged
+            shape_w = planner.shape(w)
+    half = planner.halves and planner.device_dtype(x) != "double"
+    found = _attributes(window)
+    source, plane = plane_of(planner, x, "half" if half else "")
+    source = planner.clean(source)
+    w_dtype = "half" if half and planner.is_constant(w) else planner.device_dtype(w)
+    mode = mode_of(planner.device_dtype(source), w_dtype, half)
+    dtype = {"d": "double"}.get(mode.name, "half" if half else "single")
+    split = split_for(out, dtype)
+    if groups > 1:
+        split = Split(split.images, 1, min(out[2] if len(out) == 4 else 1, EXTENT[L2B] // split.images))
+        if plane.split.channels > 1:
+            alone = plane_scheme(shape, Split(split.images, 1, split.rows))
+            source = planner.want(source, alone, reason="groups of channels")
+            plane = Plane.of(shape, alone)  # type: ignore[assignment]
+    scheme = plane_scheme(out, split)
+    dtypes = (planner.device_dtype(source), dtype)
+    if not _fits(plane, Plane.of(out, scheme), found, UNIT[mode.name], dtypes, BIAS_WORDS // mode.acc_words):  # type: ignore[arg-type]
+        by_product(planner, replace(node, inputs=(source, *node.inputs[1:])), window)
+        return
+    weights = _weights(planner, node, w, w_dtype, mode, scheme, split, plane, groups)
+    inputs = [source, weights]
+    fused = bias is not None and _fusable(planner, bias, dtype, shape_w[0])
+    if bias is not None and fused:
+        wanted = "double" if dtype == "double" else "single"
+        inputs.append(planner.want(bias, Scheme((scheme.axes[1],), 0, _copies(scheme, split)), wanted, reason="bias"))
+    placed = replace(node, attrs={**node.attrs, **found, "groups": groups})
+    if bias is None or fused:
+        planner.put(placed, "conv", inputs, [scheme], dtypes=[dtype], kernel=mode.name, pad=LANES)
+        return
+    middle = planner.temporary(node.outputs[0], out)
+    part = replace(placed, name=planner.fresh(f"{node.name}.product"), outputs=(middle,))
+    planner.put(part, "conv", inputs, [scheme], dtypes=[dtype], kernel=mode.name, pad=LANES)
+    _add_bias(planner, node, middle, bias, node.outputs[0])
+
+
+def _add_bias(planner: Planner, node: Node, name: str, bias: str, out: str) -> None:
+    shape = planner.shape(name)
+    wide = planner.temporary(bias, (1, shape[1], *(1,) * (len(shape) - 2)))
+    planner.seen_as(bias, wide)
+    planner.apply(node, "Add", (name, wide), shape, out=out)
+
+
+def _copies(scheme: Scheme, split: Split) -> tuple[Digit, ...]:
+    """L2B digits of images and rows, over which a tensor of channels alone is repeated."""
+    if split.channels == 1:
+        return ()
+    return tuple(d for axis in (scheme.axes[0], *scheme.axes[2:]) for d in axis if d.level == L2B and d.n > 1)
+
+
+def _fusable(planner: Planner, bias: str, dtype: str, channels: int) -> bool:
+    """Whether a bias can start the accumulators: singles (doubles), small enough for L1BM."""
+    wanted = "double" if dtype == "double" else "single"
+    have = planner.device_dtype(bias)
+    free = planner.is_constant(bias) or planner.placed(bias) is None
+    return (have == wanted or (free and have == "half")) and channels <= (1024 if dtype == "double" else 2048)
+
+
+def _weights(
+    planner: Planner, node: Node, w: str, dtype: str, mode: Mode, scheme: Scheme, split: Split, plane: Plane, groups: int
+) -> str:
+    """The weights in the order in which they stream: every channel part of the input padded to whole local blocks."""
+    shape = planner.shape(w)
+    channels = plane.split.channels * plane.blocks * BLOCK // groups
+    copied = [Sub(d.n, d.level, d.stride) for d in _copies(scheme, split)]
+    layout = weights_layout(
+        mode, channels, shape[0], n_digits=scheme.axes[1], n_first=True, taps=shape[2:], copied=copied
+    )
+    return planner.want_layout(w, layout, dtype, reason=f"weights of {node.op}")
+
+
+def _merge(shape_w: tuple[int, ...], groups: int) -> int:
+    """Into how many groups of whole lane blocks they can be gathered; one if there is no other way."""
+    inputs, outputs = shape_w[1], shape_w[0] // groups
+    for merged in range(groups, 1, -1):
+        times = groups // merged
+        if groups % merged == 0 and inputs * times % BLOCK == 0 and outputs * times % BLOCK == 0:
+            return merged
+    return 1
+
+
+def _dense(planner: Planner, w: str, groups: int, merged: int) -> str:
+    """Weights of few channels a group as weights of larger groups, zero between those that were apart."""
+    small = planner.data(w)
+    assert small is not None
+    out, each, times = small.shape[0], small.shape[1], groups // merged
+    dense = np.zeros((out, each * times, *small.shape[2:]), small.dtype)
+    for o in range(out):
+        g = o * groups // out % times
+        dense[o, g * each : (g + 1) * each] = small[o]
+    return planner.new_constant(f"{w}.dense", dense)
+
+
+def _depthwise(planner: Planner, node: Node, window: Window, x: str, w: str, bias: str | None) -> bool:
+    """A convolution in which each channel is on its own; says whether it was one that fits."""
+    shape, out = planner.shape(x), planner.shape(node.outputs[0])
+    times = out[1] // shape[1]
+    half = planner.halves and planner.device_dtype(x) != "double"
+    compute = "double" if planner.device_dtype(x) == "double" else "single"
+    have = {name: planner.device_dtype(name) for name in (w, bias) if name}
+    if any(planner.placed(n) is not None and not planner.is_constant(n) and d != compute for n, d in have.items()):
+        return False
+    taps = window.kernel[0] * (window.kernel[1] if len(window.kernel) > 1 else 1)
+    if taps * QUAD_LW[compute] > WEIGHTS_LW:
+        return False
+    if times > 1:
+        wide = (shape[0], out[1], *shape[2:])
+        index = planner.new_constant(f"{node.name}.channels", np.arange(out[1]) // times)
+        x = planner.apply(node, "Gather", (x, index), wide, axis=1)
+        shape = wide
+    source, plane = plane_of(planner, x)
+    found = _attributes(window)
+    split, most = split_for(out, "half" if half else compute), EXTENT[L2B] // plane.split.channels
+    images = min(split.images, most)
+    split = Split(images, plane.split.channels, max(1, min(out[2] if len(out) == 4 else 1, most // images)))
+    scheme = plane_scheme(out, split)
+    dtype = "half" if half else compute
+    dtypes = (planner.device_dtype(source), dtype)
+    if not _fits(plane, Plane.of(out, scheme), found, QUAD_LW[compute], dtypes, 64, True):  # type: ignore[arg-type]
+        return False
+    copies = _copies(scheme, split)
+    axes = (scheme.axes[1], (), *((Digit(n, LOCAL, -1 - i),) if n > 1 else () for i, n in enumerate(window.kernel)))
+    inputs = [source, planner.want(w, Scheme(axes, 0, copies), compute, reason="weights of each channel")]
+    if bias is not None:
+        inputs.append(planner.want(bias, Scheme((scheme.axes[1],), 0, copies), compute, reason="bias"))
+    kernel = "depthwise" if bias is None else "depthwise+bias"
+    placed = replace(node, attrs={**node.attrs, **found})
+    planner.put(placed, "slide", inputs, [scheme], dtypes=[dtype], kernel=kernel, pad=LANES)
+    return True
+
+
+def by_product(planner: Planner, node: Node, window: Window) -> None:
+    """A convolution as a matrix product with every window written out: for what the emitter has no room or no form for."""
+    x, w = node.inputs[:2]
+    bias = node.inputs[2] if len(node.inputs) > 2 and node.inputs[2] else None
+    n, c, *extents = planner.shape(x)
+    out = planner.shape(node.outputs[0])
+    o, each, *kernel = planner.shape(w)
+    groups, rank, taps, places = c // each, len(kernel), prod(kernel), prod(out[2:])
+    x = _bordered(planner, node, x, window, 0.0)
+    for axis, (size, step, apart, count) in enumerate(zip(kernel, window.strides, window.dilations, out[2:])):
+        index = np.arange(size)[:, None] * apart + np.arange(count) * step
+        shape = list(planner.shape(x))
+        shape[2 + axis] = size * count
+        chosen = planner.new_constant(f"{node.name}.taps", index.reshape(-1))
+        x = planner.apply(node, "Gather", (x, chosen), shape, axis=2 + axis)
+    split = (n, groups, each, *(v for pair in zip(kernel, out[2:]) for v in pair))
+    x = planner.apply(node, "Reshape", (x,), split)
+    tap_axes, place_axes = [3 + 2 * i for i in range(rank)], [4 + 2 * i for i in range(rank)]
+    order = [1, 0, *place_axes, 2, *tap_axes]
+    x = planner.apply(node, "Transpose", (x,), [split[a] for a in order], perm=tuple(order))
+    x = planner.apply(node, "Reshape", (x,), (groups, n * places, each * taps))
+    if planner.is_constant(w):
+        data = planner.data(w)
+        assert data is not None
+        w = planner.new_constant(f"{w}.matrix", data.reshape(groups, o // groups, each * taps).transpose(0, 2, 1).copy())
+    else:
+        w = planner.apply(node, "Reshape", (w,), (groups, o // groups, each * taps))
+        w = planner.apply(node, "Transpose", (w,), (groups, each * taps, o // groups), perm=(0, 2, 1))
+    y = planner.apply(node, "MatMul", (x, w), (groups, n * places, o // groups))
+    y = planner.apply(node, "Reshape", (y,), (groups, n, places, o // groups))
+    y = planner.apply(node, "Transpose", (y,), (n, groups, o // groups, places), perm=(1, 0, 3, 2))
+    if bias is None:
+        planner.apply(node, "Reshape", (y,), out, out=node.outputs[0])
+        return
+    y = planner.apply(node, "Reshape", (y,), out)
+    _add_bias(planner, node, y, bias, node.outputs[0])
+
+
+def _bordered(planner: Planner, node: Node, x: str, window: Window, fill: float) -> str:
+    """x with the window's borders, wide enough for its last place."""
+    shape, out = planner.shape(x), planner.shape(node.outputs[0])
+    after = [
+        max(0, (count - 1) * step + span - before - extent)
+        for count, step, span, before, extent in zip(out[2:], window.strides, window.span, window.before, shape[2:])
+    ]
+    if not any(window.before) and not any(after):
+        return x
+    pads = np.array([0, 0, *window.before, 0, 0, *after], np.int64)
+    wide = [*shape[:2], *(b + n + a for b, n, a in zip(window.before, shape[2:], after))]
+    inputs = [x, planner.new_constant(f"{node.name}.pads", pads)]
+    dtype = planner.value(x).dtype
+    inputs.append(planner.new_constant(f"{node.name}.fill", np.array(fill, dtype)))
+    return planner.apply(node, "Pad", inputs, wide)
+
+
+def conv_transpose(planner: Planner, node: Node) -> None:
+    """A convolution with flipped filters of an input that has zeros between its elements."""
+    x, w = node.inputs[:2]
+    shape, out = planner.shape(x), planner.shape(node.outputs[0])
+    window, _ = transposed_window(node, shape[2:], planner.shape(w)[2:])
+    groups, rank = int(attributes(node)["group"]), len(shape) - 2
+    x = _stretched(planner, node, x, window.strides)
+    shape = planner.shape(x)
+    i, each, *kernel = planner.shape(w)
+    flipped = (groups, i // groups, each, *kernel)
+    order = (0, 2, 1, *range(3, 3 + rank))
+    if planner.is_constant(w):
+        data = planner.data(w)
+        assert data is not None
+        data = np.flip(data, tuple(range(2, 2 + rank))).reshape(flipped).transpose(order)
+        w = planner.new_constant(f"{w}.flipped", data.reshape(groups * each, i // groups, *kernel).copy())
+    else:
+        for axis, size in enumerate(kernel):
+            index = planner.new_constant(f"{node.name}.reversed", np.arange(size)[::-1].copy())
+            w = planner.apply(node, "Gather", (w, index), planner.shape(w), axis=2 + axis)
+        w = planner.apply(node, "Reshape", (w,), flipped)
+        w = planner.apply(node, "Transpose", (w,), [flipped[a] for a in order], perm=order)
+        w = planner.apply(node, "Reshape", (w,), (groups * each, i // groups, *kernel))
+    before = [span - 1 - cut for span, cut in zip(window.span, window.before)]
+    after = [(o + span - 1) - n - b for o, span, n, b in zip(out[2:], window.span, shape[2:], before)]
+    x = _cropped(planner, node, x, before, after)
+    pads = tuple(max(0, b) for b in before) + tuple(max(0, a) for a in after)
+    attrs = {"group": groups, "dilations": window.dilations, "pads": pads}
+    planner.apply(node, "Conv", (x, w, *node.inputs[2:]), out, out=node.outputs[0], **attrs)
+
+
+def _stretched(planner: Planner, node: Node, x: str, strides: tuple[int, ...]) -> str:
+    """x with strides - 1 zeros behind each element but the last of an axis."""
+    if all(step == 1 for step in strides):
+        return x
+    shape = planner.shape(x)
+    apart = [*shape[:2], *(v for extent in shape[2:] for v in (extent, 1))]
+    ends = [*shape[:2], *(v for extent, step in zip(shape[2:], strides) for v in (extent, step))]
+    x = planner.apply(node, "Reshape", (x,), apart)
+    pads = np.array([0] * len(apart) + [e - a for e, a in zip(ends, apart)], np.int64)
+    x = planner.apply(node, "Pad", (x, planner.new_constant(f"{node.name}.apart", pads)), ends)
+    x = planner.apply(node, "Reshape", (x,), [*shape[:2], *(n * s for n, s in zip(shape[2:], strides))])
+    return _cropped(planner, node, x, [0] * len(strides), [1 - step for step in strides])
+
+
+def _cropped(planner: Planner, node: Node, x: str, before: Sequence[int], after: Sequence[int]) -> str:
+    """x without what negative borders cut off."""
+    if all(b >= 0 for b in before) and all(a >= 0 for a in after):
+        return x
+    shape = planner.shape(x)
+    starts = [max(0, -b) for b in before]
+    ends = [n - max(0, -a) for n, a in zip(shape[2:], after)]
+    axes = np.arange(2, len(shape))
+    inputs = [x] + [
+        planner.new_constant(f"{node.name}.cut", np.array(v, np.int64)) for v in (starts, ends, axes)
+    ]
+    return planner.apply(node, "Slice", inputs, [*shape[:2], *(e - s for s, e in zip(starts, ends))])
+
+
+# ---- pooling ------------------------------------------------------------------------------------------------------
+
+
+def pool(planner: Planner, node: Node) -> None:
+    """MaxPool and AveragePool."""
+    kernel = "max" if node.op == "MaxPool" else "average"
+    if len(node.outputs) > 1 and node.outputs[1]:
+        raise LayoutError(f"{node.name}: the indices of MaxPool are not supported on the board")
+    x, shape, out = node.inputs[0], planner.shape(node.inputs[0]), planner.shape(node.outputs[0])
+    window = window_of(node, shape[2:], tuple(attributes(node)["kernel_shape"]))
+    if all(n == 1 for n in out[2:]) and kernel == "max" and not any(window.before) and window.kernel == shape[2:]:
+        global_pool(planner, node)
+        return
+    if len(shape) > 4:
+        _pool_by_taps(planner, node, window, kernel)
+        return
+    source, plane = plane_of(planner, x)
+    have = planner.device_dtype(source)
+    dtype = have
+    split, most = split_for(out, dtype), EXTENT[L2B] // plane.split.channels
+    images = min(split.images, most)
+    split = Split(images, plane.split.channels, max(1, min(out[2] if len(out) == 4 else 1, most // images)))
+    scheme = plane_scheme(out, split)
+    found: dict[str, Any] = _attributes(window)
+    compute = compute_dtype(kernel, have)
+    limit = 16 if kernel == "average" else 64
+    if not _fits(plane, Plane.of(out, scheme), found, QUAD_LW[compute], (have, dtype), limit, True):  # type: ignore[arg-type]
+        _pool_by_taps(planner, replace(node, inputs=(source,)), window, kernel)
+        return
+    if kernel == "average":
+        met = [(np.ones(1),)] * (2 - len(window.kernel)) + [(c,) for c in _met(node, window, shape, out)]
+        found |= {"rows_met": tuple(met[0][0].tolist()), "columns_met": tuple(met[1][0].tolist())}
+    pad = LANES if planner.values[source].pad in (ZERO, LANES) else ANY
+    planner.put(replace(node, attrs={**node.attrs, **found}), "slide", [source], [scheme], dtypes=[dtype], kernel=kernel, pad=pad)
+
+
+def _met(node: Node, window: Window, shape: tuple[int, ...], out: tuple[int, ...]) -> list[np.ndarray]:
+    """For each spatial axis, how many elements count at each place of the window along it."""
+    borders = bool(attributes(node)["count_include_pad"])
+    counts = []
+    for axis, count in enumerate(out[2:]):
+        at = np.arange(count)[:, None] * window.strides[axis] - window.before[axis]
+        at = at + np.arange(window.kernel[axis]) * window.dilations[axis]
+        low = -window.before[axis] if borders else 0
+        high = shape[2 + axis] + (window.after[axis] if borders else 0)
+        counts.append(((at >= low) & (at < high)).sum(axis=1))
+    return counts
+
+
+def _pool_by_taps(planner: Planner, node: Node, window: Window, kernel: str) -> None:
+    """Axis after axis, the taps of the window as slices that are combined: for what the emitter has no room or form for."""
+    shape, out = planner.shape(node.inputs[0]), planner.shape(node.outputs[0])
+    dtype = planner.value(node.inputs[0]).dtype
+    low = 0.0 if kernel == "average" else -np.inf if dtype.startswith("float") else np.iinfo(dtype).min
+    x = _bordered(planner, node, node.inputs[0], window, low)
+    for axis, (size, step, apart, count) in enumerate(zip(window.kernel, window.strides, window.dilations, out[2:]), 2):
+        total = ""
+        for tap in range(size):
+            cut = list(planner.shape(x))
+            cut[axis] = count
+            numbers = (tap * apart, tap * apart + (count - 1) * step + 1, axis, step)
+            inputs = [x, *(planner.new_constant(f"{node.name}.cut", np.array([v])) for v in numbers)]
+            part = planner.apply(node, "Slice", inputs, cut)
+            total = planner.apply(node, "Add" if kernel == "average" else "Max", (total, part), cut) if total else part
+        x = total
+    if kernel == "average":
+        share = np.ones(())
+        for count in _met(node, window, shape, out):
+            share = np.multiply.outer(share, 1 / count)
+        factor = planner.new_constant(f"{node.name}.share", share.astype(dtype)[None, None])
+        planner.apply(node, "Mul", (x, factor), out, out=node.outputs[0])
+    else:
+        planner.apply(node, "Identity", (x,), out, out=node.outputs[0])
+
+
+def global_pool(planner: Planner, node: Node) -> None:
+    """A reduction of all spatial axes."""
+    op = "ReduceMean" if "Average" in node.op else "ReduceMax"
+    x = node.inputs[0]
+    axes = tuple(range(2, len(planner.shape(x))))
+    planner.apply(node, op, (x,), planner.shape(node.outputs[0]), out=node.outputs[0], axes=axes, keepdims=1)
+
+
+RULES = {
+    "Conv": conv,
+    "ConvTranspose": conv_transpose,
+    "MaxPool": pool,
+    "AveragePool": pool,
+    "GlobalAveragePool": global_pool,
+    "GlobalMaxPool": global_pool,
+}

@@ -1,0 +1,453 @@
+"""Windows over planes: how a tile's input rows come to LM0 of the MABs, and how its results go back.
+
+An L1B computes one output row of a tile, a MAB neighbouring columns of it, four a step. The input rows of an L1B, all channel
+blocks of them, lie in LM0 of each of its MABs with zeros around them (`Patch`); a MAB's own columns are reached by LM0's base
+address (BAR), so that all MABs execute the same addresses and a tap of the window is a constant distance.
+
+    DRAM -> L2BM   the rows that the L2B's L1Bs need, a slot for each; rows outside the input are a row of zeros
+    L2BM -> L1BM   each L1B its own rows (`l2bmb@b`)
+    L1BM -> LM0    in the form that the operation wants (block floats, singles)
+    LM1 -> L1BM    each MAB's results to their columns (`l1bmm@m`), L1BM -> L2BM, and whole rows to DRAM
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlsdk.device.isa import model as m
+from mlsdk.errors import EmitError
+from mlsdk.pipeline.ir.image import Image
+from mlsdk.pipeline.ir.layout import L1B, L2B, MAB, PE, Layout, Sub, W
+from mlsdk.pipeline.ir.planes import Plane
+from mlsdk.pipeline.ir.scheme import QUAD_LW
+from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.fragment import Call
+from mlsdk.pipeline.ops.emitters.slots import Slot, fill_slots
+from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, finish_download, pipeline, start_download
+
+# L2BM: rows of the input, rows of the result, and what is left for weights. L1BM: below are weights, above is bias.
+LC_ROWS, LC_ROWS_SIZE = 0, 12288
+LC_OUT, LC_OUT_SIZE = 12288, 8192
+LC_FREE = 20480
+LB_ROWS, LB_ROWS_SIZE = 4096, 3072
+PATCH_LIMIT = 1960  # LW of LM0
+L1BS, MABS = 8, 16
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window operation from one plane to another; pairs are (rows, columns). `own`: an L2B needs its own channels only."""
+
+    x: Plane
+    y: Plane
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    before: tuple[int, int]
+    own: bool = False
+
+    @property
+    def parts(self) -> int:
+        """Channel parts of the input that an L2B needs."""
+        return 1 if self.own else self.x.split.channels
+
+    @property
+    def rows_in(self) -> int:
+        """Input rows of one output row."""
+        return (self.kernel[0] - 1) * self.dilation[0] + 1
+
+    def columns_in(self, columns: int) -> int:
+        """Input columns of so many output columns."""
+        return (columns - 1) * self.stride[1] + (self.kernel[1] - 1) * self.dilation[1] + 1
+
+    def slot_rows(self, rows: int) -> int:
+        """Input rows of so many neighbouring output rows."""
+        return (rows - 1) * self.stride[0] + self.rows_in
+
+
+def window_of(call: Call, own: bool = False) -> Window:
+    """The window that the planner put into the node's attributes."""
+    x, y, attrs = call.inputs[0], call.outputs[0], call.node.attrs
+    assert x is not None and x.scheme is not None and y.scheme is not None
+    source, result = Plane.of(x.shape, x.scheme), Plane.of(y.shape, y.scheme)
+    if source is None or result is None:
+        raise EmitError(f"{call.node.name}: {call.node.op} works on planes; input or result lies in another layout")
+
+    def pair(key: str) -> tuple[int, int]:
+        a, b = attrs[key]  # type: ignore[misc]
+        return int(a), int(b)
+
+    return Window(source, result, pair("window"), pair("step"), pair("apart"), pair("border"), own)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A tile: `rows` output rows from `row` on (local to each L2B) of a local image; L1B b computes row + b."""
+
+    image: int
+    row: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A segment of the output columns; a MAB computes 4 `groups` neighbours."""
+
+    first: int
+    count: int
+
+    @property
+    def groups(self) -> int:
+        return -(-self.count // (4 * MABS))
+
+    @property
+    def mabs(self) -> int:
+        return -(-self.count // (4 * self.groups))
+
+
+@dataclass(frozen=True)
+class Patch:
+    """The input of a segment in LM0: channel parts x rows x blocks x columns, `unit` LW a place."""
+
+    window: Window
+    columns: Columns
+    unit: int
+
+    @property
+    def first_column(self) -> int:
+        """Input column that the first window starts at; negative in the border."""
+        return self.columns.first * self.window.stride[1] - self.window.before[1]
+
+    @property
+    def width(self) -> int:
+        """Input columns that the windows meet."""
+        return self.window.columns_in(self.columns.count)
+
+    @property
+    def left(self) -> int:
+        """Places before the loaded columns: the border, an even number so that pairs of long words stay aligned."""
+        return -(-max(0, -self.first_column) // 2) * 2
+
+    @property
+    def loaded(self) -> tuple[int, int]:
+        """Input columns [first, last) that are loaded; the first one starts a group of four."""
+        first = min(max(0, self.first_column), self.window.x.shape[3]) // 4 * 4
+        return first, max(first, min(self.window.x.shape[3], self.first_column + self.width))
+
+    @property
+    def origin(self) -> int:
+        """Place of input column `first_column` in a row."""
+        return self.left - self.loaded[0] + self.first_column
+
+    @property
+    def pitch(self) -> int:
+        """Places of a row of one block."""
+        first, last = self.loaded
+        need = max(self.origin + self.width, self.left + -(-(last - first) // 8) * 8)
+        return -(-need // 2) * 2
+
+    @property
+    def parts(self) -> int:
+        return self.window.parts
+
+    @property
+    def blocks(self) -> int:
+        return self.window.x.blocks
+
+    @property
+    def size(self) -> int:
+        """LW of LM0."""
+        return self.parts * self.window.rows_in * self.blocks * self.pitch * self.unit
+
+    def place(self, part: int, row: int, block: int) -> int:
+        """The first place of a row of a block."""
+        return ((part * self.window.rows_in + row) * self.blocks + block) * self.pitch
+
+    def tap(self, row: int, column: int, part: int, block: int) -> int:
+        """Word offset of a tap of the window in a block."""
+        dilation = self.window.dilation
+        place = self.place(part, row * dilation[0], block) + self.origin + column * dilation[1]
+        return 2 * self.unit * place
+
+    def step(self, index: int) -> int:
+        """Word offset of block `index` of a contraction that goes tap by tap and block by block."""
+        tap, block = divmod(index, self.parts * self.blocks)
+        row, column = divmod(tap, self.window.kernel[1])
+        return self.tap(row, column, *divmod(block, self.blocks))
+
+    def member(self, group: int, cycle: int) -> int:
+        """Word offset of a MAB's column 4 group + cycle."""
+        return 2 * self.unit * self.window.stride[1] * (4 * group + cycle)
+
+    @property
+    def base_step(self) -> int:
+        """Words from one MAB's base address to the next one's."""
+        return self.member(self.columns.groups, 0)
+
+
+def row_tiles(window: Window, rows: int) -> Iterator[Rows]:
+    for image in range(window.y.images):
+        for row in range(0, window.y.rows, rows):
+            yield Rows(image, row, min(rows, window.y.rows - row))
+
+
+def segments(window: Window, columns: int) -> list[Columns]:
+    width = window.y.shape[3]
+    return [Columns(at, min(columns, width - at)) for at in range(0, width, columns)]
+
+
+def row_lw(plane: Plane, dtype: str) -> int:
+    """LW of L2BM for a row of all local blocks."""
+    return plane.blocks * plane.columns * 4 * QUAD_LW[dtype]
+
+
+def choose(name: str, window: Window, unit: int, x: str, y: str, most_groups: int) -> tuple[int, int]:
+    """(rows of a tile, columns of a segment): rows of input and result must fit L2BM, a patch LM0. `x`, `y`: dtypes."""
+    slot, out = row_lw(window.x, x) * window.parts, row_lw(window.y, y)
+    rows = min(L1BS, window.y.rows)
+    while rows > 1 and (window.slot_rows(rows) * slot > LC_ROWS_SIZE or rows * out > LC_OUT_SIZE):
+        rows -= 1
+    if window.slot_rows(rows) * slot > LC_ROWS_SIZE:
+        raise EmitError(
+            f"{name}: {window.rows_in} input rows of {slot} long words do not fit L2BM; share out more channels"
+        )
+    if rows * out > LC_OUT_SIZE:
+        raise EmitError(f"{name}: a row of {out} long words of results does not fit L2BM; share out more channels")
+    columns = _segment_columns(window, unit, QUAD_LW[y], most_groups)
+    if columns is None:
+        raise EmitError(f"{name}: a window over {window.x.blocks} blocks does not fit LM0; share out more channels")
+    return rows, columns
+
+
+def _segment_columns(window: Window, unit: int, lw: int, most_groups: int) -> int | None:
+    """The widest segment whose patch fits LM0 and whose results fit their place in L1BM, and that leaves no segment of less
+    than the 64 LW which the network moves at least."""
+    width, least = window.y.shape[3], -(-16 // lw)
+    for columns in (width, *range((width - 1) // 4 * 4, least - 1, -4)):
+        rest = width % columns
+        if (
+            columns <= 4 * MABS * most_groups
+            and columns * 4 * lw <= LB_ROWS_SIZE
+            and (rest == 0 or -(-rest // 4) * 4 >= least)
+            and Patch(window, Columns(0, columns), unit).size <= PATCH_LIMIT
+        ):
+            return columns
+    return None
+
+
+# ---- DRAM -> LM0 --------------------------------------------------------------------------------------------------
+
+
+def start_rows(asm: Asm, window: Window, tile: Rows, x: Tensor, border: str) -> list[int]:
+    """Moves of a tile's input rows into slots of L2BM: slot (part, row), the same place for all L2Bs. `border`: the symbol
+    of a row that stands for those outside the input."""
+    return fill_slots(asm, list(_slots(window, tile, x, border)), row_lw(window.x, x.dtype), LC_ROWS)
+
+
+def border_row(window: Window, dtype: str, fill: int = 0) -> np.ndarray:
+    """A row of the LW `fill`, the same in all groups."""
+    return np.full((4, row_lw(window.x, dtype)), fill, np.uint64)
+
+
+def _slots(window: Window, tile: Rows, x: Tensor, border: str) -> Iterator[Slot]:
+    source, result, lw = window.x, window.y, 4 * QUAD_LW[x.dtype]
+    split = result.split
+    for part in range(window.parts):
+        for row in range(window.slot_rows(tile.rows)):
+            wanted = {}
+            for image_part in range(split.images):
+                for row_part in range(split.rows):
+                    image = image_part * result.images + tile.image
+                    h = (row_part * result.rows + tile.row) * window.stride[0] - window.before[0] + row
+                    inside = 0 <= h < source.shape[2] and image < source.shape[0]
+                    for channel_part in range(split.channels):
+                        here = result.l2b(image_part, channel_part, row_part)
+                        if not inside:
+                            wanted[here] = (here >> 1, 0, border)
+                            continue
+                        part_in = channel_part if window.own else part
+                        owner = source.l2b(image // source.images, part_in, h // source.rows)
+                        at = source.row_address(image % source.images, h % source.rows) * lw
+                        if x.image.l2bs_used == 2:
+                            at += (owner & 1) * x.image.l2b_size
+                        wanted[here] = (owner >> 1 if x.image.l2b_spread else here >> 1, at, x.symbol)
+            yield wanted
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a row comes from L1BM to LM0: whether L1BM delivers two long words a cycle, whether two are written, and the
+    instruction between them ({0} what was delivered, {1} where it goes; none: directly)."""
+
+    read_two: bool
+    write_two: bool
+    convert: str = ""
+
+
+#: (what lies in LM0, dtype of the input) -> form
+FORMS = {
+    ("h", "half"): Form(True, True, "hbfn/9 {0} {1}"),
+    ("h", "single"): Form(True, False, "hbfn/9 {0}r {1}"),
+    ("f", "single"): Form(False, False, "fbfn {0} {1}"),
+    ("d", "double"): Form(False, False, "dbfn {0} {1}"),
+    ("single", "half"): Form(False, True, "hvpassa {0} {1}"),
+    ("half", "half"): Form(True, True),
+    ("single", "single"): Form(True, True),
+    ("double", "double"): Form(True, True),
+    ("int", "int"): Form(True, True),
+}
+
+
+def load_patch(asm: Asm, patch: Patch, tile: Rows, x: Tensor, kind: str, fill: str = "") -> None:
+    """From the slots in L2BM to LM0, as `kind`: block floats for products in mode h, f or d, or plain values. `fill`: what
+    stands beside the columns of the input, an operand, zero if empty."""
+    window, lw, form = patch.window, QUAD_LW[x.dtype], FORMS[kind, x.dtype]
+    first, last = patch.loaded
+    slot, rows = row_lw(window.x, x.dtype), window.slot_rows(tile.rows)
+    delivered = 8 if form.read_two else 4  # long words a step and PE
+    columns = -(-(last - first) // 4) * 4
+    moved = -(-columns * 4 * lw // 64) * 64  # LW of L1BM for a row of a block
+    per_round = max(1, LB_ROWS_SIZE // 2 // moved)
+    todo = [
+        (part, row, block)
+        for part in range(patch.parts)
+        for row in range(window.rows_in)
+        for block in range(patch.blocks)
+    ]
+    if moved > LB_ROWS_SIZE // 2:
+        raise EmitError(f"{columns} input columns do not fit their place in L1BM; make the segment narrower")
+    for at in range(0, len(todo) if last > first else 0, per_round):
+        half = LB_ROWS + at // per_round % 2 * (LB_ROWS_SIZE // 2)
+        lines: list[str] = []
+        reads: list[tuple[str, int]] = []
+        pending = ""
+        for index, (part, row, block) in enumerate(todo[at : at + per_round]):
+            lb = half + index * moved
+            for b in range(tile.rows):
+                lc = LC_ROWS + (part * rows + b * window.stride[0] + row) * slot
+                lc += (block * window.x.columns + first) * 4 * lw
+                target = f"@{b}" if tile.rows > 1 else ""
+                lines += [f"l2bmb{target} $lc{lc + i} $lb{lb + i}" for i in range(0, columns * 4 * lw, 64)]
+            need = len(lines)
+            for a in range(0, columns * lw, delivered):  # long words of the row
+                read = f"l1bmm ${'ll' if form.read_two else 'l'}b{lb + 4 * a}"
+                place = patch.place(part, row, block) + patch.left + a // lw
+                target = f"${'ll' if form.write_two else 'l'}m{2 * patch.unit * place}v"
+                if not form.convert:
+                    reads.append((f"{read} {target}", need))
+                    continue
+                reads.append((f"{read} $nowrite" + (f" ; {pending}" if pending else ""), need))
+                pending = form.convert.format("$lbf", target)
+        pipeline(asm, lines, reads, distance=2)
+        if pending:
+            asm.pe(pending)
+    _fill_borders(asm, patch, fill)
+
+
+def _fill_borders(asm: Asm, patch: Patch, fill: str) -> None:
+    """What stands in the places beside the loaded columns that some window meets."""
+    first, last = patch.loaded
+    inside = range(patch.left, patch.left + last - first)
+    columns = [c for c in range(patch.origin, patch.origin + patch.width) if c not in inside]
+    words = [
+        2 * patch.unit * (patch.place(part, row, block) + c) + 2 * i
+        for part in range(patch.parts)
+        for row in range(patch.window.rows_in)
+        for block in range(patch.blocks)
+        for c in columns
+        for i in range(patch.unit)
+    ]
+    for at in range(0, len(words), 4):
+        asm.pe(f"{f'lpassa {fill}' if fill else 'zero'} {vec(m.LM0, words[at : at + 4], 2)}")
+
+
+# ---- base addresses -----------------------------------------------------------------------------------------------
+
+
+def base_table(patch: Patch) -> tuple[Image, np.ndarray]:
+    """A long word for each PE, both words the base address of its MAB."""
+    mab = np.minimum(np.arange(64) >> 2, patch.columns.mabs - 1)
+    layout = Layout(((Sub(16, MAB), Sub(4, PE), Sub(2, W)),), (Sub(0, L2B), Sub(0, L1B)))
+    image = Image(layout, "int", (16 * 4 * 2,))
+    return image, image.pack(np.repeat(mab * patch.base_step, 2).astype(np.uint32))
+
+
+def load_base(asm: Asm, image: Image, symbol: str, word: int) -> None:
+    """A table of base addresses into GRF1."""
+    part = Range.of(Tensor(image, symbol), 0, image.addresses)
+    asm.wait(*start_download(asm, part, LC_ROWS))
+    finish_download(asm, part, LC_ROWS, LB_ROWS, m.GRF1, word)
+
+
+def set_base(asm: Asm, word: int) -> None:
+    """LM0's base address from GRF1; nothing but reads of the patch until `clear_base`."""
+    asm.pe(f"ipassa $s{word} $mb")
+    asm.nop(2)
+
+
+def clear_base(asm: Asm) -> None:
+    asm.pe("zero $mb")
+    asm.nop(2)
+
+
+# ---- LM1 -> DRAM --------------------------------------------------------------------------------------------------
+
+
+def store_segment(asm: Asm, window: Window, tile: Rows, columns: Columns, y: Tensor) -> None:
+    """Results of a segment from LM1 ([group][block][column of four][LW]) to their columns of the rows in L2BM."""
+    lw, plane = QUAD_LW[y.dtype], window.y
+    whole = columns.first == 0 and columns.count >= plane.shape[3]
+    stored = plane.columns if whole else -(-columns.count // 4) * 4
+    per_round = max(1, LB_ROWS_SIZE // (stored * 4 * lw))
+    for b0 in range(0, plane.blocks, per_round):
+        blocks = range(b0, min(b0 + per_round, plane.blocks))
+        for block in blocks:
+            for mab in range(columns.mabs):
+                for group in range(columns.groups):
+                    column = (mab * columns.groups + group) * 4
+                    if column >= stored:
+                        continue
+                    word = (group * plane.blocks + block) * 4 * lw * 2
+                    lb = LB_ROWS + ((block - b0) * stored + column) * 4 * lw
+                    if lw == 1:
+                        asm.pe(f"l1bmm@{mab} $ln{word}v $lb{lb}")
+                        continue
+                    for i in range(0, 4 * lw, 8):
+                        asm.pe(f"l1bmm@{mab} $lln{word + 2 * i}v $llb{lb + 4 * i}")
+        for b in range(tile.rows):
+            row = LC_OUT + b * row_lw(plane, y.dtype)
+            for lb, lc, size in _spans(plane, blocks, columns, stored, whole, lw):
+                for i in _cuts(size):
+                    asm.pe(f"l2bm@{b} $lb{LB_ROWS + lb + i} $lc{row + lc + i}")
+
+
+def _spans(plane: Plane, blocks: range, columns: Columns, stored: int, whole: bool, lw: int):
+    """(offset in L1BM, offset in a row of L2BM, size) of what is contiguous in both."""
+    each = stored * 4 * lw
+    if whole:
+        yield 0, blocks[0] * each, len(blocks) * each
+        return
+    for index, block in enumerate(blocks):
+        yield index * each, (block * plane.columns + columns.first) * 4 * lw, each
+
+
+def _cuts(size: int) -> list[int]:
+    """Offsets of the 64-LW steps that cover a size exactly; the last one may overlap the one before."""
+    if size < 64:
+        raise EmitError("a segment of less than 64 long words cannot be stored alone; make it wider")
+    return [*range(0, size - 63, 64)] + ([size - 64] if size % 64 else [])
+
+
+def start_results(asm: Asm, window: Window, tile: Rows, y: Tensor) -> list[int]:
+    """Moves of a tile's finished rows from L2BM to DRAM."""
+    image, lw = y.image, 4 * QUAD_LW[y.dtype]
+    at = window.y.row_address(tile.image, tile.row) * lw
+    tags = []
+    for half in range(image.l2bs_used):
+        dst = m.Operand(m.DRAM, at + half * image.l2b_size, m.LW, symbol=y.symbol)
+        src = m.Operand(m.L2BM, LC_OUT, m.LW, block=half)
+        tags.append(asm.move("mvp", src, dst, tile.rows * row_lw(window.y, y.dtype)))
+    return tags

@@ -1,0 +1,167 @@
+"""Convolutions and pooling on the board against torch in double: kernels, strides, borders, groups, odd sizes."""
+
+import numpy as np
+import pytest
+import torch
+from emulated import graph_of, run
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+DTYPES = ("float", "half", "mixed", "double")
+#: relative to the largest inputs and the square root of the contraction, as for matrix products
+CONV = {"float": 4e-6, "double": 3e-7, "mixed": 2**-7, "half": 2**-7}
+
+extents = st.sampled_from([1, 2, 3, 5, 8, 13, 17, 40, 70])
+kernels = st.sampled_from([1, 2, 3, 5])
+
+
+def convolve(x, w, b, stride=1, padding=0, dilation=1, groups=1, dtype="mixed", constant=True):
+    """Runs it and compares; returns the steps."""
+    rank = x.ndim - 2
+    pairs = [v if isinstance(v, tuple) else (v,) * rank for v in (stride, padding, dilation)]
+    operands = [torch.from_numpy(v).double() if v is not None else None for v in (x, w, b)]
+    function = torch.nn.functional.conv1d if rank == 1 else torch.nn.functional.conv2d
+    want = function(*operands, *pairs, groups).numpy()
+    attrs = {"strides": pairs[0], "pads": pairs[1] * 2, "dilations": pairs[2], "group": groups}
+    others = {"w": w} | ({"b": b} if b is not None else {})
+    inputs = {"x": x} | ({} if constant else others)
+    graph = graph_of(
+        "Conv", {k: ("float32", v.shape) for k, v in inputs.items()}, {"y": ("float32", want.shape)}, attrs,
+        others if constant else {},
+    )  # fmt: skip
+    result, stats = run(graph, inputs, dtype)
+    scale = np.abs(x).max() * np.abs(w).max() * np.prod(w.shape[1:]) ** 0.5 + (0 if b is None else np.abs(b).max())
+    assert result["y"].shape == want.shape
+    assert np.abs(result["y"] - want).max() <= CONV[dtype] * scale
+    return stats.total_steps
+
+
+def arrays(seed, *shapes):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+@given(
+    n=st.integers(1, 3), c=st.sampled_from([1, 3, 16, 20, 40]), h=extents, w=extents, o=st.sampled_from([1, 5, 16, 33]),
+    kernel=st.tuples(kernels, kernels), stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)), dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+    groups=st.sampled_from([1, 1, 1, 2, 16]), bias=st.booleans(), constant=st.booleans(), dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**31),
+)  # fmt: skip
+def test_conv_matches_torch(n, c, h, w, o, kernel, stride, padding, dilation, groups, bias, constant, dtype, seed):
+    for extent, k, p, d in zip((h, w), kernel, padding, dilation):
+        assume(extent + 2 * p >= (k - 1) * d + 1)
+    x, weights, b = arrays(seed, (n, c * groups, h, w), (o * groups, c, *kernel), (o * groups,))
+    convolve(x, weights, b if bias else None, stride, padding, dilation, groups, dtype, constant)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_conv_of_one_axis(dtype):
+    x, w, b = arrays(1, (2, 20, 75), (33, 20, 5), (33,))
+    convolve(x, w, b, 2, 3, 2, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "h", "o", "k", "s", "p"), [(1, 64, 56, 64, 3, 1, 1), (1, 256, 14, 512, 3, 2, 1), (16, 16, 28, 32, 5, 1, 2)]
+)
+def test_conv_as_networks_have_it(n, c, h, o, k, s, p):
+    x, w, b = arrays(2, (n, c, h, h), (o, c, k, k), (o,))
+    convolve(x, w, b, s, p)
+
+
+@pytest.mark.parametrize("dtype", ["mixed", "float"])
+def test_what_stands_in_padded_channels_does_not_reach_a_result(dtype):
+    """Lanes beyond the channels hold whatever the node before left there; large values would spoil the block's exponent."""
+    from mlsdk.pipeline.ir.graph import Graph, Node, Value
+
+    x, w = arrays(3, (1, 5, 9, 9), (7, 5, 3, 3))
+    shapes = {"x": (1, 5, 9, 9), "e": (1, 5, 9, 9), "w": w.shape, "y": (1, 7, 7, 7), "big": (1, 5, 9, 9)}
+    values = {n: Value(n, "float32", s) for n, s in shapes.items()}
+    nodes = (Node("a", "Sub", ("x", "big"), ("e",)), Node("c", "Conv", ("e", "w"), ("y",)))
+    graph = Graph("g", ("x",), ("y",), nodes, values, {"w": w, "big": np.zeros((1, 5, 9, 9), np.float32)})
+    result, _ = run(graph, {"x": x}, dtype)
+    want = torch.nn.functional.conv2d(torch.from_numpy(x).double(), torch.from_numpy(w).double()).numpy()
+    assert np.abs(result["y"] - want).max() <= CONV[dtype] * np.abs(x).max() * np.abs(w).max() * 45**0.5
+
+
+# ---- transposed convolution ---------------------------------------------------------------------------------------
+
+
+@given(
+    c=st.sampled_from([1, 3, 16, 20]), h=st.sampled_from([1, 3, 8, 13]), w=st.sampled_from([1, 5, 17]),
+    o=st.sampled_from([1, 5, 16]), kernel=st.tuples(kernels, kernels), stride=st.integers(1, 3), padding=st.integers(0, 2),
+    extra=st.integers(0, 1), dilation=st.integers(1, 2), groups=st.sampled_from([1, 2]), constant=st.booleans(),
+    dtype=st.sampled_from(DTYPES), seed=st.integers(0, 2**31),
+)  # fmt: skip
+def test_transposed_conv_matches_torch(c, h, w, o, kernel, stride, padding, extra, dilation, groups, constant, dtype, seed):
+    assume(extra < max(stride, dilation))
+    x, weights, b = arrays(seed, (2, c * groups, h, w), (c * groups, o, *kernel), (o * groups,))
+    operands = [torch.from_numpy(v).double() for v in (x, weights, b)]
+    spans = [(n - 1) * stride - 2 * padding + dilation * (k - 1) + 1 + extra for n, k in zip((h, w), kernel)]
+    assume(min(spans) > 0)
+    want = torch.nn.functional.conv_transpose2d(*operands, stride, padding, extra, groups, dilation).numpy()
+    attrs = {
+        "strides": (stride,) * 2, "pads": (padding,) * 4, "dilations": (dilation,) * 2, "group": groups,
+        "output_padding": (extra,) * 2,
+    }  # fmt: skip
+    others = {"w": weights, "b": b}
+    inputs = {"x": x} | ({} if constant else others)
+    shapes = {k: ("float32", v.shape) for k, v in inputs.items()}
+    graph = graph_of("ConvTranspose", shapes, {"y": ("float32", want.shape)}, attrs, others if constant else {})
+    result, _ = run(graph, inputs, dtype)
+    scale = np.abs(x).max() * np.abs(weights).max() * (c * kernel[0] * kernel[1]) ** 0.5 + np.abs(b).max()
+    assert np.abs(result["y"] - want).max() <= CONV[dtype] * scale
+
+
+# ---- pooling ------------------------------------------------------------------------------------------------------
+
+
+def pooled(x, kernel, stride, padding, dilation=(1, 1), ceil=False, average=False, counted=True, dtype="float"):
+    """Runs MaxPool or AveragePool on the board: the result and torch's."""
+    tensor = torch.from_numpy(x).double()
+    if average:
+        want = torch.nn.functional.avg_pool2d(tensor, kernel, stride, padding, ceil, counted).numpy()
+    else:
+        want = torch.nn.functional.max_pool2d(tensor, kernel, stride, padding, dilation, ceil).numpy()
+    attrs = {"kernel_shape": kernel, "strides": stride, "pads": padding * 2, "ceil_mode": int(ceil)}
+    attrs |= {"count_include_pad": int(counted)} if average else {"dilations": dilation}
+    op = "AveragePool" if average else "MaxPool"
+    graph = graph_of(op, {"x": ("float32", x.shape)}, {"y": ("float32", want.shape)}, attrs)
+    return run(graph, {"x": x}, dtype)[0]["y"], want
+
+
+POOL = {"float": 2**-22, "mixed": 2**-22, "half": 2**-9, "double": 2**-23}
+windows = {
+    "n": st.integers(1, 3), "c": st.sampled_from([1, 3, 16, 40]), "h": extents, "w": extents,
+    "kernel": st.tuples(kernels, kernels), "stride": st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    "padding": st.tuples(st.integers(0, 2), st.integers(0, 2)), "ceil": st.booleans(), "dtype": st.sampled_from(DTYPES),
+    "seed": st.integers(0, 2**31),
+}  # fmt: skip
+
+
+@given(**windows, dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)))
+def test_max_pool_matches_torch(n, c, h, w, kernel, stride, padding, ceil, dtype, seed, dilation):
+    for extent, k, p, d in zip((h, w), kernel, padding, dilation):
+        assume(p <= k // 2 and extent + 2 * p >= (k - 1) * d + 1)
+    (x,) = arrays(seed, (n, c, h, w))
+    got, want = pooled(x - 3, kernel, stride, padding, dilation, ceil, dtype=dtype)
+    assert np.abs(got - want).max() <= POOL[dtype] * np.abs(want).max()
+
+
+@given(**windows, counted=st.booleans())
+def test_average_pool_matches_torch(n, c, h, w, kernel, stride, padding, ceil, dtype, seed, counted):
+    for extent, k, p in zip((h, w), kernel, padding):
+        assume(p <= k // 2 and extent + 2 * p >= k)
+    (x,) = arrays(seed, (n, c, h, w))
+    got, want = pooled(x, kernel, stride, padding, (1, 1), ceil, True, counted, dtype)
+    assert np.abs(got - want).max() <= POOL[dtype] * np.abs(x).max()
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool"])
+@pytest.mark.parametrize("shape", [(2, 20, 7, 7), (1, 3, 1, 9), (1, 512, 7, 7), (2, 3, 4, 5, 6)])
+def test_global_pools(op, shape):
+    (x,) = arrays(5, shape)
+    axes = tuple(range(2, len(shape)))
+    want = (x.astype(np.float64).mean(axes, keepdims=True) if "Average" in op else x.max(axes, keepdims=True))
+    result, _ = run(graph_of(op, {"x": ("float32", shape)}, {"y": ("float32", want.shape)}), {"x": x}, "float")
+    assert np.abs(result["y"] - want).max() <= 2**-22 * np.abs(x).max()
