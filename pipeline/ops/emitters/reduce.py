@@ -119,18 +119,24 @@ class Reduction:
         def source(unit: int, item: int) -> tuple[int, int, int]:
             return places[unit] + item * width, int(self.unit_pattern[unit]), item
 
-        lists = []
-        for row in members.tolist():
-            if over_lanes:
-                lists.append([source(unit, item) for unit in row for item in range(items)])
-            else:
-                lists += [[source(unit, item) for unit in row] for item in range(items)]
-        for at in range(0, len(lists), 4):
-            group = lists[at : at + 4]
-            acc = vec(m.GRF0, [2 * (at + i) for i in range(len(group))], 2)
-            fold(
-                self.asm, self.rule, self.form, m.LM0, group, acc, f"$ls{CONST + 2}", self.masks, self.patterns, goes_on
-            )
+        rows = members.tolist()
+        if over_lanes:
+            lists = [(2 * i, [source(unit, item) for unit in row for item in range(items)]) for i, row in enumerate(rows)]
+        else:  # item by item, because the lanes that are data may differ between the items of a unit
+            lists = [
+                (2 * (i * items + item), [source(unit, item) for unit in row])
+                for item in range(items)
+                for i, row in enumerate(rows)
+            ]
+        size = len(rows)
+        for at in [start + i for start in range(0, len(lists), size) for i in range(0, size, 4)]:
+            group = lists[at : min(at + 4, (at // size + 1) * size)]
+            acc = vec(m.GRF0, [word for word, _ in group], 2)
+            self._fold([places for _, places in group], acc, goes_on)
+
+    def _fold(self, lists: list[list[tuple[int, int, int]]], acc: str, goes_on: bool) -> None:
+        neutral = f"$ls{CONST + 2}"
+        fold(self.asm, self.rule, self.form, m.LM0, lists, acc, neutral, self.masks, self.patterns, goes_on)
 
     def _levels(self, results: int) -> None:
         """Combine over the spatial levels of the reduced axes; all units of a level end with the same bits."""
