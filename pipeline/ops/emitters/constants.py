@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -42,4 +42,41 @@ def load_table(
     return image.pack(words)
 
 
-__all__ = ["f32", "f64", "load_table", "m", "w32"]
+def load_constants(asm: Asm, held: Mapping[int, Collection[str]], bases: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Bring constants to the memories that must hold them: the i-th long word to word `bases[space] + 2 i`.
+
+    Few are written by instructions of their own, many come in a table; gives the table's data in DRAM."""
+    lines = [line for i, (value, spaces) in enumerate(held.items()) for line in _written(i, value, spaces, bases)]
+    spaces = {space for where in held.values() for space in where}
+    if len(lines) > 20 + (2 + len(held) // 8) * len(spaces):
+        return {"const0": load_table(asm, "const0", list(held), [(s, bases[s]) for s in sorted(spaces)])}
+    for line in lines:
+        asm.pe(line)
+    return {}
+
+
+_LETTERS = {m.GRF0: "r", m.GRF1: "s", m.LM0: "m", m.LM1: "n"}
+
+
+def _written(index: int, value: int, spaces: Collection[str], bases: Mapping[str, int]) -> list[str]:
+    """Instructions that write one constant: to the GRFs by imm, from there to LM."""
+    grfs = [s for s in (m.GRF0, m.GRF1) if s in spaces] or [m.GRF1]
+    high, low = value >> 32, value & 0xFFFFFFFF
+
+    def places(width: str, more: int = 0) -> str:
+        return " ".join(f"${width}{_LETTERS[s]}{bases[s] + 2 * index + more}" for s in grfs)
+
+    if high == low:
+        lines = [f'imm ui"{high}" {places("l")}']
+    elif low == 0:
+        lines = [f'immu ui"{high}" {places("l")}']
+    else:
+        lines = [f'imm ui"{high}" {places("")}', f'imm ui"{low}" {places("", 1)}']
+    source = f"$l{_LETTERS[grfs[0]]}{bases[grfs[0]] + 2 * index}"
+    for space in (m.LM0, m.LM1):
+        if space in spaces:
+            lines.append(f"lpassa {source} $l{_LETTERS[space]}{bases[space] + 2 * index}")
+    return lines
+
+
+__all__ = ["f32", "f64", "load_constants", "load_table", "m", "w32"]

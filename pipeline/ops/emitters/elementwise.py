@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -11,18 +13,28 @@ from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.constants import load_constants
+from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Formula
 from mlsdk.pipeline.ops.emitters.fragment import Call
-from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, kernels_of
+from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, WriteFormula, kernels_of
 from mlsdk.pipeline.ops.emitters.stream import Feed, lc_needed, stream
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, room
+from mlsdk.pipeline.ops.emitters.weave import Line, Room, Token, Woven, most_groups, weave
+from mlsdk.pipeline.ops.table import lookup
 
 SPACE = {"m": m.LM0, "n": m.LM1, "r": m.GRF0, "s": m.GRF1}
-SCRATCH = 448  # first word of the temporaries in GRF0 and GRF1
-CONSTANTS = 384  # first word of the constants in GRF1
-LM_CONSTANTS = 4032  # first word of the constants in LM0
-_TEMPORARY = re.compile(r"\{([rs])(\d+)\}")
-TILE_LIMIT = 128  # LM addresses of a tile: two operands and a result must fit GRF
+CONSTANTS = {"m": 3968, "n": 3968, "r": 256, "s": 256}  # first word of the constants in each memory
+CONSTANTS_LIMIT = 64  # long words
+SLOTS = 384  # first word of the temporaries in GRF0 and GRF1, 8 words each
+TILE_LIMIT = 128  # LM addresses of a tile: an operand and the constants must fit GRF
 L2BM_BUDGET = 32768
+_FREE = {"r": 16, "s": 16}
+#: by number of inputs, where they, the result and the constants lie
+ROOMS = {
+    1: Room(("m",), "n", ("r", "s", "m"), _FREE),
+    2: Room(("m", "n"), "r", ("s", "r", "m", "n"), _FREE),
+    3: Room(("m", "n", "s"), "r", ("s", "r", "m", "n"), _FREE),
+}
 
 
 def unit_map(out: Scheme, operand: Scheme) -> np.ndarray:
@@ -38,157 +50,216 @@ def unit_map(out: Scheme, operand: Scheme) -> np.ndarray:
 
 
 def compute_dtype(dtypes: Sequence[str]) -> str:
-    if "double" in dtypes:
-        return "double"
-    if all(d == "int" for d in dtypes):
-        return "int"
-    return "single"
+    if DOUBLE in dtypes:
+        return DOUBLE
+    if all(d == INT for d in dtypes):
+        return INT
+    return SINGLE
 
 
 class Access:
     """How the items of a tile are reached in one tensor: `words(items)` are the word addresses, relative to the tensor's
     first LM address, of each (unit, part) item."""
 
-    def __init__(self, tensor: Tensor, compute: str, parts: int):
-        self.dtype, self.parts = tensor.dtype, parts
+    def __init__(self, tensor: Tensor, compute: str, is_result: bool = False):
+        self.dtype = tensor.dtype
         assert tensor.scheme is not None
-        self.lane = tensor.scheme.lane is not None
         self.unit_words = 2 * tensor.scheme.unit_lw(tensor.dtype)
-        self.width = 1 if tensor.dtype == "half" or (compute == "double" and tensor.dtype != "double") else 2
+        narrow = (tensor.dtype == HALF and compute != HALF) or (compute == DOUBLE and tensor.dtype != DOUBLE)
+        self.width = 1 if narrow else 2
+        # without lanes all words of a long word are copies: a result must fill them, an operand may be any of them
+        self.step = self.width if tensor.scheme.lane is not None or (is_result and narrow) else 0
 
     def words(self, unit: np.ndarray, part: np.ndarray) -> np.ndarray:
-        step = self.width if self.lane or (self.dtype == "half" and self.parts > 1) else 0
-        return unit * self.unit_words + part * step
+        return unit * self.unit_words + part * self.step
 
 
 def parts_of(out: Tensor, compute: str) -> int:
     """Items per unit: an item is what one access of the compute dtype covers (LW; W of a narrower dtype)."""
     assert out.scheme is not None
     if out.scheme.lane is not None:
-        return 4 if compute == "double" else 2
-    return 2 if out.dtype == "half" else 1
+        return {DOUBLE: 4, HALF: 1}.get(compute, 2)
+    return 2 // Access(out, compute).width
 
 
-def emit_elementwise(call: Call) -> Asm:
-    out = call.outputs[0]
+# ---- programs -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is computed: a formula, the dtypes of its inputs and its result, and a mask for results of fewer bits."""
+
+    formula: WriteFormula
+    compute: str
+    inputs: tuple[str, ...]
+    out: str
+    attrs: tuple[tuple[str, Any], ...] = ()
+    mask: int = 0
+
+
+class Program:
+    """A task woven for several numbers of groups; which memories must hold which constants."""
+
+    def __init__(self, task: Task):
+        narrow = [_is_narrow(dtype, task.compute) for dtype in task.inputs]
+        pen = Formula(task.compute, HALF if task.out == HALF else task.compute, narrow)
+        values = [pen.input(i) for i in range(len(task.inputs))]
+        result = task.formula(pen, *values, **dict(task.attrs))
+        if task.mask:
+            result = pen.iand(result, task.mask << 32 if task.compute == DOUBLE else task.mask)
+        self.result = pen.finish(result, _is_narrow(task.out, task.compute))
+        self.room = ROOMS[len(task.inputs)]
+        self.woven: dict[int, Woven] = {}
+        self.most = most_groups(self.weave(1))
+
+    def weave(self, groups: int) -> Woven:
+        if groups not in self.woven:
+            self.woven[groups] = weave(self.result, self.room, groups)
+        return self.woven[groups]
+
+    def cut(self, groups: int) -> list[Woven]:
+        """So many groups as a row of programs."""
+        row: list[Woven] = []
+        size = self.most
+        while groups:
+            while size > groups:
+                size //= 2
+            row.append(self.weave(size))
+            groups -= size
+        return row
+
+
+def _is_narrow(dtype: str, compute: str) -> bool:
+    """A float that is narrower than what is computed with."""
+    return (dtype == HALF and compute == SINGLE) or (dtype == SINGLE and compute == DOUBLE)
+
+
+@lru_cache(maxsize=512)
+def program_of(task: Task) -> Program:
+    return Program(task)
+
+
+# ---- emission -------------------------------------------------------------------------------------------------
+
+
+def emit_elementwise(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     inputs = [t for t in call.inputs if t is not None]
-    compute = compute_dtype([t.dtype for t in (*inputs, out)])
-    name = call.kernel or call.node.op
+    name, _, narrow = (call.kernel or call.node.op).partition(":uint8")
+    kernel, compute = find_kernel(call.node.name, name + narrow, [t.dtype for t in (*inputs, call.outputs[0])])
+    values = {**lookup(call.node.op).attrs, **call.node.attrs}
+    attrs = {key: values[key] for key in kernel.attrs if key in values}
+    mask = 255 if (call.kernel or call.node.op).endswith(":uint8") else 0
+    return emit_formula(call, kernel.formula, inputs, call.outputs[0], compute, attrs, mask)
+
+
+def find_kernel(node: str, name: str, dtypes: Sequence[str]) -> tuple[Kernel, str]:
+    """The row of a kernel for these dtypes (the result's last), and the dtype that it computes in."""
+    compute = compute_dtype(dtypes)
+    if all(d == HALF for d in dtypes) and (name, HALF) in KERNELS:
+        return KERNELS[name, HALF], HALF
     kernel = KERNELS.get((name, compute))
     if kernel is None:
-        raise EmitError(
-            f"{call.node.name}: {name} has no kernel in {compute}; it has in {', '.join(kernels_of(name)) or 'none'}"
-        )
-    return emit_kernel(call, kernel, inputs, out, compute)
+        exists = ", ".join(kernels_of(name)) or "none"
+        raise EmitError(f"{node}: {name} has no kernel in {compute}; it has in {exists}")
+    return kernel, DOUBLE if kernel.wide else compute
 
 
-def emit_kernel(call: Call, kernel: Kernel, inputs: Sequence[Tensor], out: Tensor, compute: str) -> Asm:
+def emit_formula(
+    call: Call,
+    formula: WriteFormula,
+    inputs: Sequence[Tensor],
+    out: Tensor,
+    compute: str,
+    attrs: Mapping[str, Any] | None = None,
+    mask: int = 0,
+) -> tuple[Asm, dict[str, np.ndarray]]:
+    """A formula applied to each element. Gives the program and its constants in DRAM."""
+    task = Task(formula, compute, tuple(t.dtype for t in inputs), out.dtype, tuple(sorted((attrs or {}).items())), mask)
+    program = program_of(task)
     asm = Asm()
     assert out.scheme is not None
     parts = parts_of(out, compute)
     maps = [unit_map(out.scheme, t.scheme) for t in inputs]  # type: ignore[arg-type]
     unit_lw = out.scheme.unit_lw(out.dtype)
-
     tiles = _tiles(out, inputs, maps)
+
     feeds: list[Feed] = []
-    for index, (tensor, units, place) in enumerate(zip(inputs, maps, kernel.places)):
+    for tensor, units, place in zip(inputs, maps, program.room.inputs):
         lw = tensor.scheme.unit_lw(tensor.dtype)  # type: ignore[union-attr]
         ranges = tuple(Range.of(tensor, int(units[a:b].min()) * lw, (int(units[a:b].max()) + 1) * lw) for a, b in tiles)
-        word = sum(_words(f) for f, p in zip(feeds, kernel.places) if p == place)
-        feeds.append(Feed(tensor, ranges, SPACE[place], word))
-        assert index < 3
-    drain = Feed(out, tuple(Range.of(out, a * unit_lw, b * unit_lw) for a, b in tiles), SPACE[kernel.places[-1]], 0)
-    same = [f for f in feeds if f.space == drain.space]
-    if same:
-        drain = Feed(out, drain.ranges, drain.space, sum(_words(f) for f in same))
+        feeds.append(Feed(tensor, ranges, SPACE[place], 0))
+    drain = Feed(out, tuple(Range.of(out, a * unit_lw, b * unit_lw) for a, b in tiles), SPACE[program.room.out], 0)
+    for feed in (*feeds, drain):
+        assert 2 * room(max(r.addresses for r in feed.ranges)) <= CONSTANTS["r"]
 
-    constants = load_constants(asm, kernel)
-    accesses = [Access(t, compute, parts) for t in inputs]
-    out_access = Access(out, compute, parts)
+    rows = {count: program.cut(count) for count in {-(-(b - a) * parts // 4) for a, b in tiles}}
+    held: dict[int, set[str]] = {}
+    for row in rows.values():
+        for woven in row:
+            for word, memories in woven.held.items():
+                held.setdefault(word, set()).update(memories)
+    if len(held) > CONSTANTS_LIMIT:
+        raise EmitError(f"{call.node.name}: {len(held)} constants; {CONSTANTS_LIMIT} have a place")
+    constants = load_constants(asm, {w: {SPACE[g] for g in where} for w, where in held.items()}, _CONSTANT_WORDS)
+    place_of = {word: 2 * i for i, word in enumerate(held)}
+    accesses = [Access(t, compute) for t in inputs]
+    result = Access(out, compute, is_result=True)
 
     def body(t: int) -> None:
         first, last = tiles[t]
         count = (last - first) * parts
-        for at in range(0, count, 4):
-            item = np.arange(at, min(at + 4, count))
-            unit, part = first + item // parts, item % parts
-            operands = []
-            for feed, access, units in zip(feeds, accesses, maps):
-                base = feed.word - 2 * feed.ranges[t].lo
-                words = access.words(units[unit], part) + base
-                operands.append((feed.space, words.tolist(), access))
-            words = out_access.words(unit, part) + drain.word - 2 * drain.ranges[t].lo
-            apply(asm, kernel, operands, (drain.space, words.tolist(), out_access), constants)
+        item = np.arange(4 * -(-count // 4))
+        item = np.minimum(item, count - 1)  # a group that is not full repeats the last item
+        unit, part = first + item // parts, item % parts
+        reads = []
+        for feed, access, units in zip(feeds, accesses, maps):
+            words = access.words(units[unit], part) + feed.word - 2 * feed.ranges[t].lo
+            extend = _is_narrow(access.dtype, compute)
+            reads.append(_texts(feed.space, words, access.width, "e" if extend else ""))
+        words = result.words(unit, part) + drain.word - 2 * drain.ranges[t].lo
+        writes = _texts(drain.space, words, result.width)
+        at = 0
+        for woven in rows[len(writes)]:
+            for step in woven.steps:
+                if not step:
+                    asm.nop(1)
+                    continue
+                asm.pe("; ".join(_text(line, reads, writes, at, place_of) for line in step))
+            at += woven.groups
 
     stream(asm, feeds, [drain], body)
-    return asm
+    return asm, constants
 
 
-def _words(feed: Feed) -> int:
-    """Words that a feed takes in its memory."""
-    return 2 * room(max(r.addresses for r in feed.ranges))
+_CONSTANT_WORDS = {SPACE[memory]: word for memory, word in CONSTANTS.items()}
 
 
-def load_constants(asm: Asm, kernel: Kernel) -> dict[str, str]:
-    """Put the kernel's constants into GRF1 and LM0 and give the operand of each by its placeholder."""
-    places = {}
-    for index, (name, value) in enumerate(kernel.constants.items()):
-        word = CONSTANTS + 2 * index
-        high, low = value >> 32, value & 0xFFFFFFFF
-        if high == low:
-            asm.pe(f'imm ui"{high}" $ls{word}')
-        else:
-            asm.pe(f'imm ui"{high}" $s{word}')
-            asm.pe(f'imm ui"{low}" $s{word + 1}')
-        places["c:" + name] = f"$ls{word}"
-        if any("{k:" + name + "}" in line for line in kernel.lines):
-            asm.pe(f"lpassa $ls{word} $lm{LM_CONSTANTS + 2 * index}")
-            places["k:" + name] = f"$lm{LM_CONSTANTS + 2 * index}"
-    return places
+def _texts(space: str, words: np.ndarray, width: int, suffix: str = "") -> list[str]:
+    """The operand of each group of four items."""
+    return [vec(space, group, width, suffix) for group in words.reshape(-1, 4).tolist()]
 
 
-def apply(asm: Asm, kernel: Kernel, operands, result, constants: dict[str, str]) -> None:
-    """The kernel's lines for one group of items."""
-    space, words, access = result
-    narrow_out = access.width == 1
-    out = vec(space, words, access.width)
-    names = {}
-    if kernel.raw:
-        for i, (sp, ws, a) in enumerate(operands):
-            names[str(i)] = vec(sp, ws, a.width)
-        for line in kernel.lines:
-            asm.pe(_fill(line, names, out, "r" if access.dtype == "half" else "", constants))
-        return
-    if kernel.alu:
-        narrow = [i for i, (_, _, a) in enumerate(operands) if a.width == 1]
-        for i, (sp, ws, a) in enumerate(operands):
-            names[str(i)] = vec(sp, ws, a.width)
-        for i in narrow[:-1]:
-            asm.pe(f"fvpassa {names[str(i)]}e $lr{SCRATCH}v")
-            names[str(i)] = f"$lr{SCRATCH}v"
-        for i in narrow[-1:]:
-            asm.pe(f"fvpassa {names[str(i)]}e $nowrite")
-            names[str(i)] = "$mauf"
-        lines = list(kernel.lines)
-        for i, line in enumerate(lines):
-            last = i == len(lines) - 1
-            asm.pe(_fill(line, names, "$nowrite" if last and narrow_out else out, "", constants))
-        if narrow_out:
-            asm.pe(f"fvpassar $aluf {out}")
-        return
-    for i, (sp, ws, a) in enumerate(operands):
-        names[str(i)] = vec(sp, ws, a.width, "e" if a.width == 1 else "")
-    for line in kernel.lines:
-        asm.pe(_fill(line, names, out, "r" if narrow_out else "", constants))
+def _text(line: Line, reads: Sequence[Sequence[str]], writes: Sequence[str], at: int, places: Mapping[int, int]) -> str:
+    def operand(token: Token) -> str:
+        sign, mask = "-" if token.negate else "", f"/$imr{token.mask}" if token.mask else ""
+        if token.kind == "forward":
+            return sign + token.memory
+        if token.kind == "nowrite":
+            return "$nowrite"
+        if token.kind == "t":
+            return sign + "$lt" + mask
+        if token.kind == "flag":
+            return f"$omr{token.index}"
+        if token.kind == "slot":
+            return f"{sign}$l{token.memory}{SLOTS + 8 * token.index}v{mask}"
+        if token.kind == "constant":
+            return f"{sign}$l{token.memory}{CONSTANTS[token.memory] + places[token.index]}"
+        if token.kind == "input":
+            return sign + reads[token.index][at + token.group]
+        return writes[at + token.group] + mask
 
-
-def _fill(line: str, names: dict[str, str], out: str, r: str, constants: dict[str, str]) -> str:
-    for key, value in names.items():
-        line = line.replace("{" + key + "}", value)
-    for key, value in constants.items():
-        line = line.replace("{" + key + "}", value)
-    line = _TEMPORARY.sub(lambda t: f"$l{t[1]}{SCRATCH + int(t[2])}v", line)
-    return line.replace("{out}", out).replace("{r}", r)
+    flush = f"/$imr{line.flush}" if line.flush else ""
+    return " ".join([line.mnemonic + flush, *map(operand, line.sources), *map(operand, line.targets)])
 
 
 def _tiles(out: Tensor, inputs: Sequence[Tensor], maps: Sequence[np.ndarray]) -> list[tuple[int, int]]:

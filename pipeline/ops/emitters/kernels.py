@@ -1,152 +1,211 @@
-"""PE kernels of the elementwise operators: rows of lines for one group of four accesses.
+"""The elementwise operators on the board: one row for each operator and compute dtype, naming the formula that computes it.
 
-In a line stand {0} {1} {2} for the inputs, {out} for the result, {r8} {s8} for temporaries (GRF0, GRF1, words from the scratch
-area on, a long word a cycle), {c:name} for a constant in GRF1 and {k:name} for its copy in LM0. Three sorts:
-
-    mau   a half input is read with suffix e and a half result written with suffix r ({r} in the last mnemonic)
-    alu   works on the compute dtype; halves are converted before and after
-    raw   takes and gives what lies there
+A formula is called with its pen, one value for each input and the attributes that the row lists. Halves are computed with as
+singles and rounded once, in formulas of lower accuracy where every result is a half; what is exact may work on halves themselves
+(compute dtype half). `ulp` is the largest error that was measured on the emulated board, in units in the last place of the
+result, for each dtype of the result; 0.5 is the rounding itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from mlsdk.pipeline.ops.emitters.constants import w32
+from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Formula, Operand, Value
+from mlsdk.pipeline.ops.emitters.formulas import (
+    division,
+    exponential,
+    integer,
+    logarithm,
+    power,
+    remainder,
+    simple,
+    trigonometric,
+)
+
+WriteFormula = Callable[..., Operand]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """`places`: the memory of each input and, last, of the result: m n (LM0, LM1) or r s (GRF0, GRF1)."""
+    """`wide`: integers that are computed with in double. `where`: the arguments for which `ulp` holds, if not all."""
 
-    lines: tuple[str, ...]
-    places: tuple[str, ...]
-    alu: bool = False
-    raw: bool = False
-    constants: Mapping[str, int] = field(default_factory=dict)  # name -> long word
-
-
-BINARY = ("m", "n", "r")
-UNARY = ("m", "n")
+    formula: WriteFormula
+    inputs: int = 1
+    attrs: tuple[str, ...] = ()
+    ulp: Mapping[str, float] = field(default_factory=dict)
+    wide: bool = False
+    where: str = ""
 
 
-def _mau(*lines: str, places: tuple[str, ...] = BINARY, **constants: int) -> Kernel:
-    return Kernel(lines, places, False, False, constants)
+#: (operator or kernel, compute dtype) -> row
+KERNELS: dict[tuple[str, str], Kernel] = {}
 
 
-def _alu(*lines: str, places: tuple[str, ...] = BINARY, **constants: int) -> Kernel:
-    return Kernel(lines, places, True, False, constants)
+def floats(
+    name: str,
+    formula: WriteFormula,
+    half: float = 0.5,
+    single: float = 0.5,
+    double: float = 0.5,
+    *,
+    inputs: int = 1,
+    attrs: tuple[str, ...] = (),
+    where: str = "",
+) -> None:
+    """A row for singles (and halves) and one for doubles."""
+    KERNELS[name, SINGLE] = Kernel(formula, inputs, attrs, {HALF: half, SINGLE: single}, where=where)
+    KERNELS[name, DOUBLE] = Kernel(formula, inputs, attrs, {DOUBLE: double}, where=where)
 
 
-def _raw(*lines: str, places: tuple[str, ...] = UNARY, **constants: int) -> Kernel:
-    return Kernel(lines, places, False, True, constants)
+def exact(name: str, formula: WriteFormula, *, inputs: int = 1, attrs: tuple[str, ...] = ()) -> None:
+    floats(name, formula, 0.0, 0.0, 0.0, inputs=inputs, attrs=attrs)
 
 
-_INT_TO_SINGLE = (
-    "ilsr {0} {c:s16} $nowrite",
-    "iadd $aluf {c:mg} $nowrite",  # 1.5 2^23 + high half
-    "iand {0} {c:lm} $nowrite ; fvfma $aluf {k:s64} {r0} $nowrite",  # high 2^16 - 2^23, exact
-    "ior $aluf {c:m2} $nowrite",  # 2^23 + low half
-    "fvadd{r} $aluf $mauf {out}",  # one rounding
-)
-_INT_TO_SINGLE_CONSTANTS = {
-    "s16": w32(16), "mg": w32(0x4B400000), "lm": w32(0xFFFF), "s64": w32(0x47800000), "cc": w32(0xD3400080),
-    "m2": w32(0x4B000000),
-}  # fmt: skip
+def halves(name: str, formula: WriteFormula, *, inputs: int = 1, attrs: tuple[str, ...] = ()) -> None:
+    """A row that works on halves as they are."""
+    KERNELS[name, HALF] = Kernel(formula, inputs, attrs, {HALF: 0.0})
 
-#: (operator or kernel, compute dtype) -> kernel
-KERNELS: dict[tuple[str, str], Kernel] = {
-    ("Add", "single"): _mau("fvadd{r} {0} {1} {out}"),
-    ("Sub", "single"): _mau("fvadd{r} {0} -{1} {out}"),
-    ("Mul", "single"): _mau("fvmul{r} {0} {1} {out}"),
-    ("Neg", "single"): _mau("fvpassa{r} -{0} {out}", places=UNARY),
-    ("Identity", "single"): _mau("fvpassa{r} {0} {out}", places=UNARY),
-    ("Relu", "single"): _alu("fmax {0} {c:zero} {out}", places=UNARY, zero=0),
-    ("Add", "double"): _mau("dvadd{r} {0} {1} {out}"),
-    ("Sub", "double"): _mau("dvadd{r} {0} -{1} {out}"),
-    ("Mul", "double"): _mau("dvmulu {0} {1} $nowrite", "dvfmad{r} {0} {1} $mauf {out}"),
-    ("Neg", "double"): _mau("dvpassa{r} -{0} {out}", places=UNARY),
-    ("Identity", "double"): _mau("dvpassa{r} {0} {out}", places=UNARY),
-    ("Relu", "double"): _alu("dmax {0} {c:zero} {out}", places=UNARY, zero=0),
-    ("Add", "int"): _alu("iadd {0} {1} {out}"),
-    ("Sub", "int"): _alu("isub {0} {1} {out}"),
-    ("Mul", "int"): Kernel(
-        (
-            "iand {0} {c:lo} $nowrite",
-            "ior $aluf {c:m2} $nowrite",
-            "uilsr {0} {c:s11} $nowrite ; fvadd $aluf -{k:m2} {r8}",  # a0
-            "iand $aluf {c:lo} $nowrite",
-            "ior $aluf {c:m2} $nowrite",
-            "uilsr {0} {c:s22} $nowrite ; fvadd $aluf -{k:m2} {r16}",  # a1
-            "ior $aluf {c:m2} $nowrite",
-            "fvadd $aluf -{k:m2} {r24}",  # a2
-            "iand {1} {c:lo} $nowrite",
-            "ior $aluf {c:m2} $nowrite",
-            "uilsr {1} {c:s11} $nowrite ; fvadd $aluf -{k:m2} {s8}",  # b0
-            "iand $aluf {c:lo} $nowrite ; fvmul {r8} $mauf $nowrite",  # a0 b0
-            "ior $aluf {c:m2} $nowrite ; fvadd $mauf {k:m2} $nowrite",  # a0 b0 as integer bits
-            "iand $mauf {c:mt} $lt ; fvadd $aluf -{k:m2} {s16}",  # b1
-            "uilsr {1} {c:s22} $nowrite ; fvmul {r8} $mauf $nowrite",  # a0 b1
-            "ior $aluf {k:m2} $nowrite ; fvfma {r16} {s8} $mauf $nowrite",  # a0 b1 + a1 b0
-            "fftoi $mauf $nowrite ; fvadd $aluf -{k:m2} $nowrite",  # b2
-            "fvmul {r8} $mauf $nowrite ; ilsl $aluf {c:s11} {r40}",  # a0 b2
-            "fvfma {r16} {s16} $mauf $nowrite",
-            "fvfma {r24} {s8} $mauf $nowrite",  # a0 b2 + a1 b1 + a2 b0
-            "fftoi $mauf $nowrite",
-            "ilsl $aluf {c:s22} $nowrite",
-            "iadd $aluf {r40} $nowrite",
-            "iadd $aluf $lt {out}",
-        ),
-        ("n", "n", "m"),
-        raw=True,
-        constants={"lo": w32(0x7FF), "m2": w32(0x4B000000), "s11": w32(11), "s22": w32(22), "mt": w32(0x7FFFFF)},
-    ),
-    ("Neg", "int"): _alu("isub {c:zero} {0} {out}", places=UNARY, zero=0),
-    ("Identity", "int"): _alu("ipassa {0} {out}", places=UNARY),
-    ("Relu", "int"): _alu("imax {0} {c:zero} {out}", places=UNARY, zero=0),
-    # casts: Cast:<device dtype>:<device dtype>, with :bool or :uint8 where the result is narrower than its device dtype
-    ("Cast:single:int", "single"): _alu("fftoi {0} {out}", places=UNARY),
-    ("Cast:half:int", "single"): _alu("fftoi {0} {out}", places=UNARY),
-    ("Cast:double:int", "double"): _raw("dftoi {0} $nowrite", "llsl $aluf {c:s} {out}", s=32),
-    ("Cast:int:single", "single"): _raw(
-        "lpassa {c:cc} {r0}", *_INT_TO_SINGLE, places=("n", "n"), **_INT_TO_SINGLE_CONSTANTS
-    ),
-    ("Cast:int:half", "single"): _raw(
-        "lpassa {c:cc} {r0}", *_INT_TO_SINGLE, places=("n", "n"), **_INT_TO_SINGLE_CONSTANTS
-    ),
-    ("Cast:int:double", "double"): _raw(
-        "llsr {0} {c:s} $nowrite", "ladd $aluf {c:mg} $nowrite", "dvadd $aluf -{c:mg} {out}", s=32, mg=0x4338 << 48
-    ),
-    ("Cast:int:int", "int"): _alu("ipassa {0} {out}", places=UNARY),
-    ("Cast:int:int:uint8", "int"): _alu("iand {0} {c:m} {out}", places=UNARY, m=w32(255)),
-    ("Cast:int:int:bool", "int"): _alu("ilnot {0} $nowrite", "ixor $aluf {c:one} {out}", places=UNARY, one=w32(1)),
-    ("Cast:single:int:uint8", "single"): _alu("fftoi {0} $nowrite", "iand $aluf {c:m} {out}", places=UNARY, m=w32(255)),
-    ("Cast:half:int:uint8", "single"): _alu("fftoi {0} $nowrite", "iand $aluf {c:m} {out}", places=UNARY, m=w32(255)),
-    ("Cast:single:int:bool", "single"): _raw(
-        "fvpassa {0} $nowrite", "ilnot $mauf $nowrite", "ixor $aluf {c:one} {out}", one=w32(1)
-    ),
-    ("Cast:half:int:bool", "single"): _raw(
-        "fvpassa {0}e $nowrite", "ilnot $mauf $nowrite", "ixor $aluf {c:one} {out}", one=w32(1)
-    ),
-    ("Cast:double:int:uint8", "double"): _raw(
-        "dftoi {0} $nowrite", "land $aluf {c:m} $nowrite", "llsl $aluf {c:s} {out}", m=255, s=32
-    ),
-    ("Cast:double:int:bool", "double"): _raw(
-        "dvpassa {0} $nowrite",
-        "llnot $mauf $nowrite",
-        "lxor $aluf {c:one} $nowrite",
-        "llsl $aluf {c:s} {out}",
-        one=1,
-        s=32,
-    ),
-}
 
-for _a in ("half", "single"):
-    for _b in ("half", "single"):
-        KERNELS[f"Cast:{_a}:{_b}", "single"] = KERNELS["Identity", "single"]
-for _a, _b in (("double", "double"), ("double", "single"), ("single", "double")):
-    KERNELS[f"Cast:{_a}:{_b}", "double"] = KERNELS["Identity", "double"]
+def ints(name: str, formula: WriteFormula, *, inputs: int = 1, attrs: tuple[str, ...] = (), wide: bool = False) -> None:
+    KERNELS[name, INT] = Kernel(formula, inputs, attrs, {INT: 0.0}, wide)
+
+
+def everywhere(name: str, formula: WriteFormula, *, inputs: int = 1, attrs: tuple[str, ...] = ()) -> None:
+    """Exact rows for every dtype."""
+    exact(name, formula, inputs=inputs, attrs=attrs)
+    halves(name, formula, inputs=inputs, attrs=attrs)
+    ints(name, formula, inputs=inputs, attrs=attrs)
+
+
+# ---- arithmetic -----------------------------------------------------------------------------------------------
+
+floats("Add", simple.add, inputs=2)
+floats("Sub", simple.subtract, inputs=2)
+floats("Mul", simple.multiply, inputs=2)
+floats("Div", division.divide, 0.54, 1.45, 1.45, inputs=2)
+floats("Reciprocal", division.reciprocal, 0.54, 0.52, 0.52)
+floats("Sqrt", division.sqrt, 0.54, 0.51, 0.51)
+floats("Rsqrt", division.rsqrt, 0.52, 0.65, 1.05)
+floats("Mod", remainder.modulo, 0.5, 0.0, 0.0, inputs=2, attrs=("fmod",), where="|a / b| < 2^54 (double: 2^70)")
+floats("Pow", power.power, 0.65, 1.2, 1.2, inputs=2)
+floats("PowConstant", power.constant_power, 0.65, 1.7, 1.7, attrs=("exponent",))
+floats("Scale", simple.scale, attrs=("factor",))
+ints("Add", simple.add, inputs=2)
+ints("Sub", simple.subtract, inputs=2)
+ints("Mul", simple.multiply, inputs=2)
+ints("Div", integer.quotient, inputs=2, wide=True)
+ints("Mod", integer.remainder, inputs=2, attrs=("fmod",), wide=True)
+ints("Pow", integer.power, inputs=2, wide=True)
+everywhere("Identity", simple.identity)
+everywhere("Neg", simple.negative)
+everywhere("Abs", simple.absolute)
+exact("Sign", simple.sign)
+ints("Sign", simple.sign)
+
+# ---- rounding, limits, selection ------------------------------------------------------------------------------
+
+exact("Floor", Formula.floor)
+halves("Floor", Formula.floor)
+exact("Ceil", simple.ceil)
+exact("Round", simple.round_even)
+everywhere("Relu", simple.relu)
+everywhere("Max", simple.maximum, inputs=2)
+everywhere("Min", simple.minimum, inputs=2)
+everywhere("Clip", simple.clip, inputs=3)
+everywhere("ClipConstant", simple.clip, attrs=("low", "high"))
+everywhere("ClipBelow", simple.clip_below, inputs=2)
+everywhere("ClipAbove", simple.clip_above, inputs=2)
+exact("Where", simple.where, inputs=3)
+ints("Where", simple.where, inputs=3)
+
+# ---- exponentials, logarithms, trigonometry -------------------------------------------------------------------
+
+floats("Exp", exponential.exp, 0.51, 0.87, 0.87)
+floats("Expm1", exponential.expm1, 0.53, 1.5, 1.85)
+floats("Sigmoid", exponential.sigmoid, 0.55, 1.1, 1.3)
+floats("Tanh", exponential.tanh, 0.6, 0.9, 0.9)
+floats("Sinh", exponential.sinh, 0.52, 1.65, 1.65)
+floats("Cosh", exponential.cosh, 0.52, 1.4, 1.35)
+floats("Erf", exponential.erf, 0.62, 1.1, 1.2)
+floats("Softplus", exponential.softplus, 0.52, 2.05, 2.2)
+floats("Silu", exponential.silu, 0.55, 1.7, 1.95)
+floats("Mish", exponential.mish, 0.55, 2.3, 2.2)
+floats("Log", logarithm.log, 0.51, 0.9, 0.8)
+floats("Log1p", logarithm.log1p, 0.51, 1.4, 1.35)
+floats("Asinh", logarithm.asinh, 0.52, 1.8, 1.8)
+floats("Acosh", logarithm.acosh, 0.54, 2.0, 2.0)
+floats("Atanh", logarithm.atanh, 0.52, 1.85, 1.85)
+floats("Sin", trigonometric.sin, 0.51, 1.2, 1.2, where="|x| < 1e6")
+floats("Cos", trigonometric.cos, 0.51, 1.2, 1.2, where="|x| < 1e6")
+floats("Tan", trigonometric.tan, 0.55, 1.6, 1.6, where="|x| < 1e6")
+floats("Asin", trigonometric.asin, 0.55, 1.8, 1.8)
+floats("Acos", trigonometric.acos, 0.6, 1.3, 1.3)
+floats("Atan", trigonometric.atan, 0.55, 1.95, 1.95)
+floats("Atan2", trigonometric.atan2, 0.56, 2.0, 2.0, inputs=2)
+
+# ---- activations ----------------------------------------------------------------------------------------------
+
+floats("Gelu", exponential.gelu, 0.6, 2.4, 2.6, where="x > -1")
+floats("GeluTanh", exponential.gelu_tanh, 0.56, 2.6, 2.6, where="x > -1")
+floats("LeakyRelu", simple.leaky_relu, attrs=("alpha",))
+floats("PRelu", simple.prelu, inputs=2)
+ints("PRelu", simple.prelu, inputs=2)
+exact("ThresholdedRelu", simple.thresholded_relu, attrs=("alpha",))
+floats("Elu", exponential.elu, 0.54, 0.95, 1.15, attrs=("alpha",))
+floats("Celu", exponential.celu, 0.54, 2.0, 2.0, attrs=("alpha",))
+floats("Selu", exponential.selu, 0.54, 1.9, 1.7, attrs=("alpha", "gamma"))
+floats("Softsign", exponential.softsign, 0.55, 1.6, 1.6)
+floats("HardSigmoid", simple.hard_sigmoid, 0.5, 0.5, 0.5, attrs=("alpha", "beta"))
+floats("HardSwish", simple.hard_swish, 0.51, 2.6, 2.6)
+
+# ---- logic ----------------------------------------------------------------------------------------------------
+
+for _name, _formula in {
+    "Equal": simple.equal,
+    "Less": simple.less,
+    "LessOrEqual": simple.less_or_equal,
+    "Greater": simple.greater,
+    "GreaterOrEqual": simple.greater_or_equal,
+}.items():
+    exact(_name, _formula, inputs=2)
+    ints(_name, _formula, inputs=2)
+exact("IsNaN", simple.is_nan)
+exact("IsInf", simple.is_infinite, attrs=("detect_negative", "detect_positive"))
+ints("And", Formula.iand, inputs=2)
+ints("Or", Formula.ior, inputs=2)
+ints("Xor", Formula.ixor, inputs=2)
+ints("Not", lambda f, x: f.ixor(x, 1))
+ints("BitwiseAnd", Formula.iand, inputs=2)
+ints("BitwiseOr", Formula.ior, inputs=2)
+ints("BitwiseXor", Formula.ixor, inputs=2)
+ints("BitwiseNot", Formula.inot)
+ints("BitShift", integer.shift, inputs=2, attrs=("direction",))
+
+# ---- casts: Cast:<device dtype>:<device dtype>, with :bool where the result is a truth value --------------------
+
+
+def _truth_of(f: Formula, x: Value) -> Operand:
+    return simple.untruth(f, f.copy(x if f.compute == INT else f.clean(x)))
+
+
+def _cast_row(source: str, target: str, compute: str, formula: WriteFormula, bound: float = 0.0) -> None:
+    KERNELS[f"Cast:{source}:{target}", compute] = Kernel(formula, ulp={target.split(":")[0]: bound})
+
+
+for _a in (HALF, SINGLE):
+    _cast_row(_a, INT, SINGLE, Formula.to_int)
+    _cast_row(INT, _a, SINGLE, integer.to_single, 0.5)
+    _cast_row(_a, "int:bool", SINGLE, _truth_of)
+    for _b in (HALF, SINGLE):
+        _cast_row(_a, _b, SINGLE, simple.identity, 0.5)
+for _a, _b in ((DOUBLE, DOUBLE), (DOUBLE, SINGLE), (SINGLE, DOUBLE)):
+    _cast_row(_a, _b, DOUBLE, simple.identity, 0.5)
+_cast_row(DOUBLE, INT, DOUBLE, integer.from_double)
+_cast_row(INT, DOUBLE, DOUBLE, integer.to_double)
+_cast_row(DOUBLE, "int:bool", DOUBLE, _truth_of)
+_cast_row(INT, INT, INT, simple.identity)
+_cast_row(INT, "int:bool", INT, _truth_of)
 
 
 def kernels_of(name: str) -> list[str]:

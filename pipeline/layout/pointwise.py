@@ -1,0 +1,168 @@
+"""The planner's rules for elementwise operators whose kernel depends on more than their name: constant exponents and limits,
+any number of operands, dtypes that differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlsdk.errors import LayoutError
+from mlsdk.pipeline.ir.bits import INT_MAX, INT_MIN
+from mlsdk.pipeline.ir.graph import Attr, Node
+from mlsdk.pipeline.layout.moving import known
+from mlsdk.pipeline.layout.reducing import Chain, constant
+
+if TYPE_CHECKING:
+    from mlsdk.pipeline.layout.planner import Planner
+
+Rule = Callable[["Planner", Node], None]
+
+#: operators that give zero where every operand is zero
+KEEPS_ZERO = {
+    "Add", "Sub", "Mul", "Sum", "Mean", "Neg", "Identity", "Cast", "Abs", "Sign", "Floor", "Ceil", "Round", "Sqrt", "Expm1",
+    "Log1p", "Sin", "Tan", "Sinh", "Tanh", "Asin", "Atan", "Asinh", "Atanh", "Erf", "Relu", "LeakyRelu", "PRelu", "Elu", "Celu",
+    "Selu", "Gelu", "Silu", "Mish", "Softsign", "HardSwish", "Max", "Min", "Where", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr",
+    "BitwiseXor", "BitShift",
+}  # fmt: skip
+#: operators whose results may need more than 8 bits
+_WRAPS = {"Add", "Sub", "Mul", "Pow", "Sum", "BitShift", "BitwiseNot", "PRelu"}
+
+
+def kernel_of(planner: Planner, node: Node, kernel: str = "") -> str:
+    """The kernel's name: results of dtype uint8 are cut to 8 bits."""
+    if planner.value(node.outputs[0]).dtype == "uint8" and node.op in _WRAPS:
+        return f"{kernel or node.op}:uint8"
+    return kernel
+
+
+def _put(planner: Planner, node: Node, kernel: str = "") -> None:
+    from mlsdk.pipeline.layout.rules import elementwise
+
+    elementwise(planner, node, kernel)
+
+
+def _uniform(planner: Planner, name: str) -> float | int | None:
+    """The one value of a constant, if it has only one."""
+    data = known(planner, name)
+    if data is None or data.size == 0 or not (data == data.flat[0]).all():
+        return None
+    return data.flat[0].item()
+
+
+# ---- powers ---------------------------------------------------------------------------------------------------
+
+
+def power(planner: Planner, node: Node) -> None:
+    base, exponent = node.inputs
+    dtype, exponent_dtype = planner.device_dtype(base), planner.device_dtype(exponent)
+    value = _uniform(planner, exponent)
+    if dtype == "int":
+        if exponent_dtype != "int":
+            if value is None or value != int(value):
+                raise LayoutError(f"{node.name}: integers to a power that is no integer; cast the base to float")
+            shape = known(planner, exponent).shape  # type: ignore[union-attr]
+            exponent = constant(planner, node, np.full(shape, int(value), np.int32))
+        _put(planner, replace(node, inputs=(base, exponent)), kernel_of(planner, node))
+        return
+    if value is not None and math.isfinite(value) and planner.shape(base) == planner.shape(node.outputs[0]):
+        attrs: dict[str, Attr] = {**node.attrs, "exponent": float(value)}
+        _put(planner, replace(node, inputs=(base,), attrs=attrs), "PowConstant")
+        return
+    _put(planner, replace(node, inputs=(base, _as(planner, node, exponent, base))))
+
+
+def _as(planner: Planner, node: Node, name: str, like: str) -> str:
+    """The value in the device dtype of another, cast if it is not a float of a kind that mixes with it."""
+    from mlsdk.pipeline.layout.rules import cast_to
+
+    have, want = planner.device_dtype(name), planner.device_dtype(like)
+    if have == want or {have, want} == {"half", "single"}:
+        return name
+    data = known(planner, name)
+    if data is not None:
+        return constant(planner, node, data.astype(planner.value(like).dtype))
+    return cast_to(planner, name, want)
+
+
+# ---- limits ---------------------------------------------------------------------------------------------------
+
+
+def clip(planner: Planner, node: Node) -> None:
+    x, low, high = (*node.inputs, "", "")[:3]
+    bounds = {key: name for key, name in (("low", low), ("high", high)) if name}
+    values = {key: known(planner, name) for key, name in bounds.items()}
+    if all(data is not None for data in values.values()):
+        whole = planner.device_dtype(x) == "int"
+        attrs: dict[str, Attr] = {}
+        for key, data in values.items():
+            number = data.reshape(-1)[0].item()  # type: ignore[union-attr]
+            attrs[key] = min(max(int(number), INT_MIN), INT_MAX) if whole else float(number)
+        _put(planner, replace(node, inputs=(x,), attrs={**node.attrs, **attrs}), "ClipConstant")
+        return
+    operands = [_scalar(planner, node, name) for name in bounds.values()]
+    kernel = "Clip" if len(bounds) == 2 else "ClipBelow" if "low" in bounds else "ClipAbove"
+    _put(planner, replace(node, inputs=(x, *operands)), kernel)
+
+
+def _scalar(planner: Planner, node: Node, name: str) -> str:
+    """A bound, of one element in any rank, as one of rank 0."""
+    if planner.shape(name) == ():
+        return name
+    data = known(planner, name)
+    if data is not None:
+        return constant(planner, node, data.reshape(()))
+    chain = Chain(planner, node)
+    return chain("Reshape", (name, chain.constant(np.zeros(0, np.int64))), ())
+
+
+# ---- any number of operands -----------------------------------------------------------------------------------
+
+
+def folded(planner: Planner, node: Node) -> None:
+    """Max, Min, Sum and Mean: two operands at a time."""
+    kernel = {"Sum": "Add", "Mean": "Add"}.get(node.op, node.op)
+    names, out = list(node.inputs), node.outputs[0]
+    result = names[0]
+    steps: list[tuple[tuple[str, ...], str, dict[str, Attr]]] = []
+    for name in names[1:]:
+        steps.append(((name,), kernel_of(planner, node, kernel), {}))
+    if node.op == "Mean" and len(names) > 1:
+        steps.append(((), "Scale", {"factor": 1.0 / len(names)}))
+    if not steps:
+        steps.append(((), "Identity", {}))
+    for position, (more, step, attrs) in enumerate(steps):
+        inputs = (result, *more)
+        last = position == len(steps) - 1
+        shape = np.broadcast_shapes(*(planner.shape(name) for name in inputs))
+        result = out if last else planner.temporary(out, shape)
+        name = node.name if last else planner.fresh(f"{node.name}.part")
+        _put(planner, replace(node, name=name, inputs=inputs, outputs=(result,), attrs=attrs), step)
+
+
+# ---- the rest -------------------------------------------------------------------------------------------------
+
+
+def cast_like(planner: Planner, node: Node) -> None:
+    from mlsdk.pipeline.layout.rules import cast
+
+    cast(planner, replace(node, inputs=node.inputs[:1]))
+
+
+def gelu(planner: Planner, node: Node) -> None:
+    _put(planner, node, "GeluTanh" if node.attrs.get("approximate", "none") == "tanh" else "")
+
+
+RULES: dict[str, Rule] = {
+    "Pow": power,
+    "Clip": clip,
+    "Max": folded,
+    "Min": folded,
+    "Sum": folded,
+    "Mean": folded,
+    "CastLike": cast_like,
+    "Gelu": gelu,
+}

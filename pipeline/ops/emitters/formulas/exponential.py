@@ -1,0 +1,351 @@
+"""exp and what is made of it.
+
+x = k ln 2 + r with |r| <= ln 2 / 2. k comes from adding 1.5 2^mantissa, whose low bits then hold k as an integer; shifted to the
+place of the exponent it multiplies by 2^k in one integer addition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, SINGLE, Formula, Op, Value
+from mlsdk.pipeline.ops.emitters.formulas.division import clamp, near_reciprocal, plain_reciprocal, quotient
+
+LOG2_E = 1.4426950408889634
+#: ln 2 in words of the compute dtype: products of the first with a whole number are exact
+LN2 = {SINGLE: (0.693147182464599609, -1.90465421e-9), DOUBLE: (0.6931471803691238, 1.9082149292705877e-10)}
+MAGIC = {SINGLE: 12582912.0, DOUBLE: 6755399441055744.0}
+
+#: exp r = 1 + r + r^2 q(r)
+_EXP = {
+    HALF: (0.50005126, 0.167536, 0.04127736),
+    SINGLE: (0.49999994, 0.16666517, 0.041668102, 0.0083691655, 0.0013838006),
+    DOUBLE: (
+        0.5, 0.16666666666666688, 0.041666666666666824, 0.008333333333313894, 0.001388888888877795, 0.0001984126990337144,
+        2.4801587559052256e-05, 2.755722867051883e-06, 2.7557068029439816e-07, 2.511394317122355e-08, 2.097766361591154e-09,
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """exp of x = 2^k (1 + r + r^2 q(r)); `shift`: k at the place of the exponent."""
+
+    r: Op
+    shift: Op
+
+    def power(self, f: Formula, less: int = 0) -> Op:
+        """2^(k - less)"""
+        return f.iadd(self.shift, f.one - (less << f.mantissa))
+
+    def minus_one(self, f: Formula) -> Op:
+        """exp(r) - 1"""
+        if f.level == HALF:
+            return f.mul(f.horner(self.r, _EXP[HALF], 1.0), self.r)
+        return f.fma(f.mul(self.r, self.r), f.horner(self.r, _EXP[f.level]), self.r)
+
+    def fraction(self, f: Formula) -> Op:
+        """exp(r)"""
+        return f.fma(f.horner(self.r, _EXP[f.level], 1.0), self.r, 1.0)
+
+    def value(self, f: Formula, less: int = 0) -> Op:
+        """exp(x) 2^-less"""
+        shift = f.isub(self.shift, less << f.mantissa) if less else self.shift
+        return f.iadd(self.fraction(f), shift)
+
+
+def reduce(f: Formula, x: Value, sign: float = 1.0) -> Reduced:
+    """x (a number of moderate size) or, with `sign` -1, its negative."""
+    magic = MAGIC[f.compute]
+    moved = f.fma(x, sign * LOG2_E, magic)
+    k, shift = f.sub(moved, magic), f.left(moved, f.mantissa)
+    high, low = LN2[f.compute]
+    r = f.fma(-k, high, x if sign > 0 else -x)
+    if f.level != HALF:
+        r = f.fma(-k, low, r)
+    return Reduced(r, shift)
+
+
+#: where exp ends: below the first it is 0 (its exponent comes out as 0), above the second infinite
+RANGE = {SINGLE: (-88.02, 88.73), DOUBLE: (-709.05, 709.79)}
+
+
+def exp(f: Formula, x: Value) -> Op:
+    return reduce(f, clamp(f, x, *RANGE[f.compute])).value(f)
+
+
+def expm1(f: Formula, x: Value) -> Op:
+    """exp(x) - 1, exact near 0."""
+    low = {SINGLE: -20.0, DOUBLE: -40.0}[f.compute]
+    return _expm1(f, clamp(f, x, low, RANGE[f.compute][1]))
+
+
+def _expm1(f: Formula, x: Op) -> Op:
+    """Computed as half of it and doubled, for 2^k would overflow before the result does."""
+    parts = reduce(f, x)
+    half = parts.power(f, 1)
+    y = f.fma(half, parts.minus_one(f), f.add(half, -0.5))
+    return f.add(y, y)
+
+
+#: the logistic function is computed as 2^16 / (2^16 + 2^16 exp(-x)) with all numbers 2^16 times smaller
+_LESS = 16
+_LOGISTIC = {SINGLE: (-94.0, 30.0), DOUBLE: (-717.0, 60.0)}
+
+
+def _logistic(f: Formula, x: Value) -> Op:
+    """2^16 / (1 + exp(-x)), right down to where x sigmoid(x) ends; x is not below `_LOGISTIC`."""
+    parts = reduce(f, f.min(x, _LOGISTIC[f.compute][1]), -1.0)
+    return _over_one_plus(f, parts, _LESS)
+
+
+def _over_one_plus(f: Formula, parts: Reduced, less: int = 0) -> Op:
+    """2^less / (1 + exp x), with what the sum 1 + exp x loses made good."""
+    power, one = parts.power(f, less), 2.0**-less
+    rest = parts.minus_one(f)
+    base = f.add(power, one)
+    d = f.fma(power, rest, base)
+    if f.level == HALF:
+        return plain_reciprocal(f, d)
+    lost = f.add(f.add(f.add(one, -base), power), f.fma(power, rest, f.add(base, -d)))
+    return plain_reciprocal(f, d, lost)
+
+
+def sigmoid(f: Formula, x: Value) -> Op:
+    return f.mul(_logistic(f, f.max(x, _LOGISTIC[f.compute][0])), 2.0**-_LESS)
+
+
+def silu(f: Formula, x: Value) -> Op:
+    """x sigmoid(x)"""
+    x = f.max(x, _LOGISTIC[f.compute][0])
+    return f.mul(f.mul(x, 2.0**-_LESS), _logistic(f, x))
+
+
+def gelu_tanh(f: Formula, x: Value) -> Op:
+    """x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) = x sigmoid(x (a + b x^2))"""
+    x = f.max(x, -40.0)
+    a, b = 1.5957691216057308, 0.07135481627260025
+    bound = f.min(x, 16.0)
+    u = f.mul(bound, f.fma(f.mul(bound, bound), b, a))
+    return f.mul(f.mul(x, 2.0**-_LESS), _logistic(f, f.max(u, _LOGISTIC[f.compute][0])))
+
+
+#: log(1 + e) = e (1 + e p(e)) for 0 <= e <= 1 (half: e p(e))
+_SOFTPLUS = {
+    HALF: (0.9999916, -0.49936128, 0.32520607, -0.21004719, 0.10122075, -0.023868598),
+    SINGLE: (
+        -0.4999993, 0.33330464, -0.24958019, 0.19692102, -0.15344852, 0.10660977, -0.05745425, 0.02008367, -0.0032896467,
+    ),
+}  # fmt: skip
+#: log(1 + e) = e - e^2 / 2 + s (e^2 / 2 + z p(z)) with s = e / (2 + e), z = s^2, up to z = 1/9
+_LOG_WIDE = (
+    0.6666666666666631, 0.40000000000156183, 0.28571428547961997, 0.22222223964048332, 0.18181744099506567, 0.15386556609614632,
+    0.13301012969319934, 0.12105800714219923, 0.08341256305991677, 0.1701657833715705,
+)  # fmt: skip
+
+
+def softplus(f: Formula, x: Value) -> Op:
+    """log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))"""
+    x = f.wide(x)
+    e = reduce(f, f.max(f.ior(x, f.sign), RANGE[f.compute][0])).value(f)
+    high = f.max(x, 0.0)
+    if f.level == HALF:
+        return f.fma(e, f.horner(e, _SOFTPLUS[HALF]), high)
+    if not f.double:
+        return f.fma(e, f.horner(e, _SOFTPLUS[SINGLE], 1.0), high)
+    s = f.mul(e, plain_reciprocal(f, f.add(e, 2.0)))
+    half = f.mul(f.mul(e, 0.5), e)
+    z = f.mul(s, s)
+    curve = f.fma(z, f.horner(z, _LOG_WIDE), half)
+    return f.add(high, f.add(e, f.fma(s, curve, -half)))
+
+
+# ---- hyperbolic functions -------------------------------------------------------------------------------------
+
+#: tanh x = x (1 + z p(z)), z = x^2, |x| <= 0.55
+_TANH_LOW = {
+    SINGLE: (-0.33333316, 0.13332544, -0.053847548, 0.021050714, -0.0062428494),
+    DOUBLE: (
+        -0.3333333333333223, 0.13333333333157046, -0.05396825387034043, 0.02186948583718077, -0.008863192646738197,
+        0.0035917046258725316, -0.001453141712570285, 0.0005789126649312792, -0.00020993295571513864, 5.0763999805779855e-05,
+    ),
+}  # fmt: skip
+#: sinh x = x (1 + z p(z)), |x| <= 1
+_SINH_LOW = {
+    HALF: (0.16666718, 0.008330223, 0.00020376634),
+    SINGLE: (0.16666667, 0.008333311, 0.00019842635, 2.7839258e-06),
+    DOUBLE: (
+        0.16666666666666669, 0.008333333333332915, 0.00019841269841589253, 2.7557319108480516e-06, 2.5052130676488194e-08,
+        1.6056687032511508e-10, 7.775693039654346e-13,
+    ),
+}  # fmt: skip
+_TANH_ONE = {SINGLE: 9.2, DOUBLE: 19.2}  # from here on tanh is 1
+_COSH_END = {SINGLE: 89.42, DOUBLE: 710.48}
+
+
+def tanh(f: Formula, x: Value) -> Op:
+    x = f.wide(x)
+    if f.level == HALF:
+        t = clamp(f, x, -5.0, 5.0)
+        z = f.mul(t, t)
+        p = f.horner(z, (0.9999480247497559, 0.10241769999265671, 0.0006705652922391891))
+        q = f.horner(z, (1.0, 0.435432493686676, 0.012819888070225716))
+        return f.mul(f.mul(p, near_reciprocal(f, q)), t)
+    size = f.abs(x)
+    bound = f.min(size, _TANH_ONE[f.compute])
+    y = _over_one_plus(f, reduce(f, f.add(bound, bound)))
+    high = f.ior(f.fma(y, -2.0, 1.0), f.sign_of(x))
+    z = f.mul(x, x)
+    low = f.fma(f.mul(x, z), f.horner(z, _TANH_LOW[f.level]), x)
+    return f.where(f.min(size, 0.55), low, high)
+
+
+def _half_exp(f: Formula, x: Value) -> tuple[Op, Op]:
+    """exp|x| / 2 and exp(-|x|) / 2"""
+    half = reduce(f, f.min(f.abs(x), _COSH_END[f.compute])).value(f, 1)
+    return half, f.mul(plain_reciprocal(f, f.min(half, 2.0**100)), 0.25)
+
+
+def sinh(f: Formula, x: Value) -> Op:
+    x = f.wide(x)
+    up, down = _half_exp(f, x)
+    high = f.ior(f.sub(up, down), f.sign_of(x))
+    z = f.mul(x, x)
+    low = f.fma(f.mul(x, z), f.horner(z, _SINH_LOW[f.level]), x)
+    return f.where(f.min(f.abs(x), 1.0), low, high)
+
+
+def cosh(f: Formula, x: Value) -> Op:
+    return f.add(*_half_exp(f, f.wide(x)))
+
+
+# ---- the error function and the normal distribution -----------------------------------------------------------
+
+_ERF_EDGE = 0.9375
+#: erf x = x + x p(x^2) up to the edge
+_ERF_LOW = {
+    SINGLE: (0.12837917, -0.3761263, 0.11283624, -0.026855595, 0.005191994, -0.00080447225, 7.974984e-05),
+    DOUBLE: (
+        0.12837916709551256, -0.37612638903183315, 0.112837916709345, -0.026866170641327625, 0.0052239775893262634,
+        -0.0008548325009806219, 0.00012055262264406564, -1.4924028976616611e-05, 1.6437570442969567e-06,
+        -1.612338613270873e-07, 1.330514281372298e-08, -6.923023077158458e-10,
+    ),
+}  # fmt: skip
+#: erf x = 1 - exp(p(x)) from the edge on
+_ERF_HIGH = {
+    SINGLE: (-0.00023511217, -1.1275125, -0.63745743, -0.10368974, 0.02211017, -0.0030138902, 0.000192944),
+    DOUBLE: (
+        -1.0432306854326668e-07, -1.1283780746675707, -0.636625047454126, -0.10275709669635719, 0.01909770409398934,
+        0.0002518782345804057, -0.0017370242800246547, 0.0006132748843411685, -2.556739590121393e-05, -8.095539449727313e-05,
+        4.9686227266712365e-05, -1.813894407827573e-05, 4.775758340250723e-06, -9.470911877725715e-07, 1.4151499982819692e-07,
+        -1.5529114474738246e-08, 1.1840039916999317e-09, -5.608722847467849e-11, 1.243297776792967e-12,
+    ),
+}  # fmt: skip
+_ERF_ONE = {SINGLE: 4.0, DOUBLE: 6.0}
+
+
+def _near_erf(f: Formula, x: Value) -> Op:
+    """erf to 2^-13.2, |x| <= 2.9"""
+    z = f.mul(x, x)
+    p = f.horner(z, (1.1282998323440552, 0.19806073606014252, 0.021446598693728447, -0.0004524938703980297))
+    q = f.horner(z, (1.0, 0.5077176690101624, 0.09122782200574875))
+    return f.mul(f.mul(p, near_reciprocal(f, q)), x)
+
+
+def erf(f: Formula, x: Value) -> Op:
+    x = f.wide(x)
+    if f.level == HALF:
+        return _near_erf(f, clamp(f, x, -2.9, 2.9))
+    size = f.abs(x)
+    bound = f.min(size, _ERF_ONE[f.compute])
+    rest = reduce(f, f.horner(bound, _ERF_HIGH[f.level])).value(f)
+    high = f.ior(f.add(1.0, -rest), f.sign_of(x))
+    low = f.fma(f.horner(f.mul(x, x), _ERF_LOW[f.level]), x, x)
+    return f.where(f.min(size, _ERF_EDGE), low, high)
+
+
+_PHI_EDGE = 1.3125
+#: Phi(x) = 1/2 + x p(x^2) up to the edge
+_PHI_LOW = {
+    HALF: (0.39893663, -0.0663817, 0.009644623, -0.00085908343),
+    SINGLE: (0.3989423, -0.06649085, 0.009976718, -0.0011950505, 0.0001238922, -1.3615305e-05, 1.3549884e-06),
+    DOUBLE: (
+        0.3989422804014327, -0.06649038006690892, 0.009973557010116072, -0.0011873282162020054, 0.00011543469093819604,
+        -9.444665161760786e-06, 6.659841726509305e-07, -4.12424328405903e-08, 2.284185639848613e-09, -1.1738991064700993e-10,
+        6.067644235499217e-12, -2.7449119700085425e-13,
+    ),
+}  # fmt: skip
+#: Phi(-x) = exp(p(x)) from the edge on
+_PHI_HIGH = {
+    HALF: (-0.73810023, -0.7099134, -0.38438016, -0.012010334, 0.0005340777),
+    SINGLE: (
+        -0.69289094, -0.7990601, -0.31598803, -0.038958635, 0.0066751735, -0.0008795578, 8.56216e-05, -5.889122e-06,
+        2.6858498e-07, -7.2478445e-09, 8.726615e-11,
+    ),
+    DOUBLE: (
+        -0.6931473157706356, -0.7978835589845293, -0.3183133161005651, -0.036328428030059055, 0.004771924469972061,
+        4.724532022349673e-05, -0.0002193794526038931, 5.565803397776292e-05, -2.3367601759675635e-06, -3.2788171197643445e-06,
+        1.4563102274449988e-06, -3.7611759899967716e-07, 6.962809696117246e-08, -9.678666631443128e-09, 1.0116115829780345e-09,
+        -7.753169332923903e-11, 4.12370386190479e-12, -1.361417360652625e-13, 2.1017334143016732e-15,
+    ),
+}  # fmt: skip
+_PHI_END = {HALF: 6.5, SINGLE: 13.6, DOUBLE: 8.6}
+
+
+def gelu(f: Formula, x: Value) -> Op:
+    """x Phi(x)"""
+    x = f.wide(x)
+    size, end = f.abs(x), _PHI_END[f.level]
+    bound = f.min(size, end)
+    power = f.horner(bound, _PHI_HIGH[f.level])
+    rest = reduce(f, f.max(power, RANGE[f.compute][0])).value(f)
+    if f.level != SINGLE:
+        rest = f.keep(f.min(size, end), rest)
+    # rest below 0, 1 - rest above
+    high = f.add(f.relu(x, 1.0), f.ixor(rest, f.isub(f.sign, f.sign_of(x))))
+    low = f.fma(f.horner(f.mul(x, x), _PHI_LOW[f.level]), x, 0.5)
+    return f.mul(x, f.where(f.min(size, _PHI_EDGE), low, high))
+
+
+# ---- activations ----------------------------------------------------------------------------------------------
+
+
+def mish(f: Formula, x: Value) -> Op:
+    """x tanh(softplus(x)) = x n / (n + 2) with n = exp(x) (exp(x) + 2); n is computed 2^40 times larger."""
+    x = f.max(x, RANGE[f.compute][0] - 9.0)
+    high = {SINGLE: 20.0, DOUBLE: 40.0}[f.compute]
+    bound = f.min(x, high)
+    parts = reduce(f, bound)
+    twice, e = parts.power(f, -41), parts.value(f, -20)
+    n = f.add(f.fma(twice, parts.minus_one(f), f.mul(e, e)), twice)
+    d = f.add(n, 2.0**41)
+    lost = None if f.level == HALF else f.sub(n, f.sub(d, 2.0**41))
+    return f.where(f.max(x, high), x, quotient(f, f.mul(bound, n), d, lost))
+
+
+def _expm1_below(f: Formula, x: Value) -> Op:
+    """exp(x) - 1 of the negative part of x."""
+    parts = reduce(f, clamp(f, x, {SINGLE: -20.0, DOUBLE: -40.0}[f.compute], 0.0))
+    power = parts.power(f)
+    return f.fma(power, parts.minus_one(f), f.add(power, -1.0))
+
+
+def elu(f: Formula, x: Value, alpha: float) -> Op:
+    below = _expm1_below(f, x)
+    if alpha != 1.0:
+        below = f.mul(below, alpha)
+    return f.where(f.max(x, 0.0), x, below)
+
+
+def celu(f: Formula, x: Value, alpha: float) -> Op:
+    return f.where(f.max(x, 0.0), x, f.mul(_expm1_below(f, f.mul(x, 1.0 / alpha)), alpha))
+
+
+def selu(f: Formula, x: Value, alpha: float, gamma: float) -> Op:
+    return f.where(f.max(x, 0.0), f.mul(x, gamma), f.mul(_expm1_below(f, x), gamma * alpha))
+
+
+def softsign(f: Formula, x: Value) -> Op:
+    """x / (1 + |x|)"""
+    x = clamp(f, x, -(2.0**100), 2.0**100)
+    return quotient(f, x, f.add(f.abs(x), 1.0))

@@ -1,0 +1,211 @@
+"""Functions on the board against long double, on 2^17 points each: the errors in units in the last place that the rows of
+`kernels.py` state, over the whole domain and at its borders."""
+
+import mpmath
+import numpy as np
+import pytest
+from emulated import graph_of, run
+
+from mlsdk.pipeline.ops.emitters.kernels import KERNELS
+
+np.seterr(all="ignore")
+POINTS = 1 << 17
+Wide = np.longdouble
+#: (mantissa bits with the hidden one, smallest exponent, largest exponent, numpy dtype, dtype of the graph, float_dtype)
+FORMATS = {
+    "half": (10, -30, 31, np.float32, "float32", "half"),
+    "single": (24, -126, 127, np.float32, "float32", "float"),
+    "double": (53, -1022, 1023, np.float64, "float64", "float"),
+}
+
+
+# ---- arguments ------------------------------------------------------------------------------------------------
+
+
+class Draw:
+    """Arguments in one format."""
+
+    def __init__(self, dtype, rng, count=POINTS):
+        self.bits, self.low, self.high, self.numpy, _, _ = FORMATS[dtype]
+        self.dtype, self.rng, self.count = dtype, rng, count
+
+    def fit(self, x):
+        """Rounded to the format (not to denormals)."""
+        m, e = np.frexp(x)
+        largest = np.ldexp(2 - 2.0 ** (1 - self.bits), self.high)
+        x = np.ldexp(np.rint(m * 2.0**self.bits) / 2.0**self.bits, e)
+        return np.clip(x, -largest, largest).astype(self.numpy)
+
+    def even(self, a, b):
+        """Evenly between a and b."""
+        return self.fit(self.rng.uniform(a, b, self.count))
+
+    def powers(self, a, b, signed=False):
+        """Evenly in the logarithm, from 2^a to 2^b, which are cut to the format."""
+        a, b = max(a, self.low), min(b, self.high)
+        x = np.ldexp(self.rng.uniform(1, 2, self.count), self.rng.integers(a, b + 1, self.count))
+        return self.fit(x * self.rng.choice([-1, 1], self.count) if signed else x)
+
+    def around(self, a, b):
+        """Half evenly between a and b, half small."""
+        x = self.even(a, b)
+        small = self.powers(-40, 3, signed=True)
+        x[::2] = small[::2]
+        return np.where((x < a) | (x > b), self.numpy(0), x)
+
+    def of(self, single, double):
+        """A border that depends on the format."""
+        return double if self.dtype == "double" else min(single, 21.0) if self.dtype == "half" else single
+
+
+def near_one(d):
+    x = 1 + d.rng.uniform(-0.5, 0.5, d.count) * 2.0 ** d.rng.integers(-20, 1, d.count)
+    return d.fit(x)
+
+
+def everything(d):
+    return d.powers(-1022, 1023, signed=True)
+
+
+def positive(d):
+    return d.powers(-1022, 1023)
+
+
+def exponents(d):
+    x = d.around(-d.of(87.3, 708.3), d.of(88.7, 709.7))
+    return x if d.dtype != "half" else np.where(x < -20, np.float32(1), x)
+
+
+def bounded(a, b):
+    return lambda d: d.around(a, b)
+
+
+def of_size(single, double):
+    return lambda d: d.around(-d.of(single, double), d.of(single, double))
+
+
+# ---- what they should give ------------------------------------------------------------------------------------
+
+
+def mp_map(function, x):
+    return np.array([Wide(mpmath.nstr(function(mpmath.mpf(float(v))), 25)) for v in x.ravel()]).reshape(x.shape)
+
+
+def erf(x):
+    return mp_map(mpmath.erf, x)
+
+
+def gelu(x):
+    return x * mp_map(mpmath.ncdf, x)
+
+
+def gelu_tanh(x):
+    return x / (1 + np.exp(-2 * np.sqrt(2 / np.arccos(Wide(-1))) * (x + Wide("0.044715") * x**3)))
+
+
+def softplus(x):
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def mish(x):
+    n = np.expm1(2 * softplus(np.minimum(x, 100)))
+    return x * n / (n + 2)
+
+
+def below(x, value):
+    return np.where(x > 0, x, value)
+
+
+ALPHA, GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+#: operator -> (how its arguments are drawn, what it should give, attributes, slow reference)
+FUNCTIONS = {
+    "Acos": (bounded(-1, 1), np.arccos, {}),
+    "Acosh": (lambda d: d.powers(0, 1023), np.arccosh, {}),
+    "Asin": (bounded(-1, 1), np.arcsin, {}),
+    "Asinh": (everything, np.arcsinh, {}),
+    "Atan": (lambda d: d.powers(-60, 60, signed=True), np.arctan, {}),
+    "Atanh": (bounded(-1, 1), np.arctanh, {}),
+    "Cos": (of_size(1e3, 1e6), np.cos, {}),
+    "Cosh": (of_size(89.4, 710), np.cosh, {}),
+    "Elu": (of_size(25, 40), lambda x: below(x, np.expm1(x)), {"alpha": 1.0}),
+    "Erf": (of_size(5, 7), erf, {}),
+    "Exp": (exponents, np.exp, {}),
+    "Expm1": (exponents, np.expm1, {}),
+    "Gelu": (bounded(-1, 9), gelu, {}),
+    "GeluTanh": (bounded(-1, 9), gelu_tanh, {"approximate": "tanh"}),
+    "HardSwish": (bounded(-2.99, 9), lambda x: x * np.clip(x / 6 + Wide(0.5), 0, 1), {}),
+    "Log": (positive, np.log, {}),
+    "Log1p": (lambda d: near_one(d) - 1, np.log1p, {}),
+    "Mish": (of_size(80, 700), mish, {}),
+    "Reciprocal": (everything, lambda x: 1 / x, {}),
+    "Rsqrt": (positive, lambda x: 1 / np.sqrt(x), {}),
+    "Selu": (of_size(25, 40), lambda x: Wide(GAMMA) * below(x, Wide(ALPHA) * np.expm1(x)), {}),
+    "Sigmoid": (exponents, lambda x: 1 / (1 + np.exp(-x)), {}),
+    "Silu": (of_size(90, 712), lambda x: x / (1 + np.exp(-x)), {}),
+    "Sin": (of_size(1e3, 1e6), np.sin, {}),
+    "Sinh": (of_size(89.4, 710), np.sinh, {}),
+    "Softplus": (exponents, softplus, {}),
+    "Softsign": (of_size(100, 100), lambda x: x / (1 + np.abs(x)), {}),
+    "Sqrt": (positive, np.sqrt, {}),
+    "Tan": (of_size(1e3, 1e6), np.tan, {}),
+    "Tanh": (of_size(12, 24), np.tanh, {}),
+}
+SLOW = ("Erf", "Gelu")  # references of arbitrary precision: fewer points
+
+
+def power_arguments(d):
+    """y log x evenly over what exp can take; x from 2^-20 to 2^20 and close to 1."""
+    limit = {"half": 20.0, "single": 87.0, "double": 700.0}[d.dtype]
+    x = np.where(d.rng.random(d.count) < 0.25, near_one(d), d.powers(-20, 20))
+    size = np.log(x.astype(Wide))
+    y = d.fit(d.rng.uniform(-limit, limit, d.count) / np.where(size == 0, 1, size).astype(np.float64))
+    return x, np.where(np.abs(y) < 2.0**30, y, 1)
+
+
+PAIRS = {
+    "Atan2": (lambda d: (d.powers(-60, 60, signed=True), d.powers(-60, 60, signed=True)), np.arctan2),
+    "Div": (lambda d: (everything(d), everything(d)), np.divide),
+    "Pow": (power_arguments, np.power),
+}
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------
+
+
+def ulps(got, want, dtype):
+    """The error in units in the last place of the true result. What is too small for the format may be 0; what is too large is
+    infinite."""
+    bits, low, high, *_ = FORMATS[dtype]
+    got = got.astype(Wide)
+    exponent = np.frexp(want)[1] - 1
+    error = np.abs(got - want) / np.ldexp(Wide(1), np.maximum(exponent, low) - (bits - 1))
+    largest = np.ldexp(Wide(1), high + 1) - np.ldexp(Wide(1), high - bits)
+    fine = (got == want) | ((np.abs(want) < np.ldexp(Wide(1), low)) & (got == 0))
+    fine |= (np.abs(want) >= largest) & np.isinf(got) & (np.sign(got) == np.sign(want))
+    return np.where(fine, 0, error)
+
+
+def errors(op, dtype, seed, count=POINTS):
+    """Of the operator on the board, and the arguments."""
+    d = Draw(dtype, np.random.default_rng(seed), count)
+    _, _, _, _, graph_dtype, float_dtype = FORMATS[dtype]
+    if op in PAIRS:
+        draw, reference = PAIRS[op]
+        arguments, attrs = draw(d), {}
+    else:
+        draw, reference, attrs = FUNCTIONS[op]
+        arguments = (draw(d),)
+    named = {f"x{i}": a for i, a in enumerate(arguments)}
+    name = op.removesuffix("Tanh") if op == "GeluTanh" else op
+    types = {n: (graph_dtype, a.shape) for n, a in named.items()}
+    result, _ = run(graph_of(name, types, {"y": (graph_dtype, arguments[0].shape)}, attrs), named, float_dtype)
+    return ulps(result["y"], reference(*(a.astype(Wide) for a in arguments)), dtype), arguments
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("op", [*FUNCTIONS, *PAIRS])
+def test_errors_are_as_the_rows_say(op, dtype):
+    bound = KERNELS[op, "double" if dtype == "double" else "single"].ulp[dtype]
+    found, arguments = errors(op, dtype, seed=len(op), count=4096 if op in SLOW else POINTS)
+    worst = int(np.argmax(found))
+    assert found[worst] <= bound, (float(found[worst]), [a[worst] for a in arguments])
