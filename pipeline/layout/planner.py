@@ -342,7 +342,15 @@ class Planner:
         self.history.append(Event(result.name, str(where), f"a view of {name}"))
 
     def apply(
-        self, like: Node, op: str, inputs: Sequence[str], shape: Sequence[int], *, out: str = "", dtype: str = "", **attrs: Any
+        self,
+        like: Node,
+        op: str,
+        inputs: Sequence[str],
+        shape: Sequence[int],
+        *,
+        out: str = "",
+        dtype: str = "",
+        **attrs: Any,
     ) -> str:
         """Plan one more node, a part of `like`: its result's name. `out`: the name to give it."""
         from mlsdk.pipeline.layout.rules import rule_of

@@ -204,7 +204,15 @@ def _fusable(planner: Planner, bias: str, dtype: str, channels: int) -> bool:
 
 
 def _weights(
-    planner: Planner, node: Node, w: str, dtype: str, mode: Mode, scheme: Scheme, split: Split, plane: Plane, groups: int
+    planner: Planner,
+    node: Node,
+    w: str,
+    dtype: str,
+    mode: Mode,
+    scheme: Scheme,
+    split: Split,
+    plane: Plane,
+    groups: int,
 ) -> str:
     """The weights in the order in which they stream: every channel part of the input padded to whole local blocks."""
     shape = planner.shape(w)
@@ -300,7 +308,9 @@ def by_product(planner: Planner, node: Node, window: Window) -> None:
     if planner.is_constant(w):
         data = planner.data(w)
         assert data is not None
-        w = planner.new_constant(f"{w}.matrix", data.reshape(groups, o // groups, each * taps).transpose(0, 2, 1).copy())
+        w = planner.new_constant(
+            f"{w}.matrix", data.reshape(groups, o // groups, each * taps).transpose(0, 2, 1).copy()
+        )
     else:
         w = planner.apply(node, "Reshape", (w,), (groups, o // groups, each * taps))
         w = planner.apply(node, "Transpose", (w,), (groups, each * taps, o // groups), perm=(0, 2, 1))
@@ -384,9 +394,7 @@ def _cropped(planner: Planner, node: Node, x: str, before: Sequence[int], after:
     starts = [max(0, -b) for b in before]
     ends = [n - max(0, -a) for n, a in zip(shape[2:], after)]
     axes = np.arange(2, len(shape))
-    inputs = [x] + [
-        planner.new_constant(f"{node.name}.cut", np.array(v, np.int64)) for v in (starts, ends, axes)
-    ]
+    inputs = [x] + [planner.new_constant(f"{node.name}.cut", np.array(v, np.int64)) for v in (starts, ends, axes)]
     return planner.apply(node, "Slice", inputs, [*shape[:2], *(e - s for s, e in zip(starts, ends))])
 
 
@@ -423,7 +431,15 @@ def pool(planner: Planner, node: Node) -> None:
         met = [(np.ones(1),)] * (2 - len(window.kernel)) + [(c,) for c in _met(node, window, shape, out)]
         found |= {"rows_met": tuple(met[0][0].tolist()), "columns_met": tuple(met[1][0].tolist())}
     pad = LANES if planner.values[source].pad in (ZERO, LANES) else ANY
-    planner.put(replace(node, attrs={**node.attrs, **found}), "slide", [source], [scheme], dtypes=[dtype], kernel=kernel, pad=pad)
+    planner.put(
+        replace(node, attrs={**node.attrs, **found}),
+        "slide",
+        [source],
+        [scheme],
+        dtypes=[dtype],
+        kernel=kernel,
+        pad=pad,
+    )
 
 
 def _met(node: Node, window: Window, shape: tuple[int, ...], out: tuple[int, ...]) -> list[np.ndarray]:

@@ -1,7 +1,7 @@
 """Weights on their way from DRAM to the pipeline: in pieces, two halves of a place in L2BM in turn.
 
-The next piece's move is under way while one is used. Weights of at most two pieces stay in L2BM: they are moved once, however
-often `run` is called. Equal pieces become a loop.
+The next piece's move is under way while one is used; the first two are on their way before. Weights of at most two pieces
+stay in L2BM: they are moved once, however often `run` is called. Equal pieces become a loop.
 """
 
 from __future__ import annotations
@@ -102,9 +102,10 @@ class Weights:
         self._flying.clear()
 
     def start(self, strides: tuple[int, ...] = ()) -> None:
-        """Start the first move of a run, ahead of other work."""
+        """Start the first moves of a run, ahead of other work."""
         if not self.stay:
-            self._prefetch(0, strides)
+            for index in (0, 1)[: len(self.pieces)]:
+                self._prefetch(index, strides)
 
     # ---- use --------------------------------------------------------------------------------------------------
 
@@ -134,8 +135,6 @@ class Weights:
 
     def _piece(self, index: int, rows: Rows, bias: int | None, strides, out, of_bias) -> None:
         if not self.stay:
-            if index + 1 < len(self.pieces):
-                self._prefetch(index + 1, strides)
             self.asm.wait(*self.tags[index % 2])
         elif index in self._flying:
             self.asm.wait(*self.tags[index])
@@ -148,6 +147,8 @@ class Weights:
         emit_piece(
             self.asm, self.mode, rows, self.steps, piece.first, piece.last, self.halves[index % 2], spread, start, out
         )
+        if not self.stay and index + 2 < len(self.pieces):
+            self._prefetch(index + 2, strides)
 
     def _regular(self, rows: Rows, at: int, length: int) -> bool:
         """Whether the results of each repetition lie at one distance from those of the one before."""
@@ -156,14 +157,14 @@ class Weights:
         return len({rows.out(og + groups) - rows.out(og) for og in range(first, first + max(1, groups))}) == 1
 
     def _repeats(self, at: int, length: int) -> int:
-        """How often the `length` pieces from `at` on repeat, each time with the piece after them to prefetch."""
+        """How often the `length` pieces from `at` on repeat, each time with the two pieces after them to prefetch."""
 
         def shape(i: int) -> tuple[int, int]:
             return self.pieces[i].steps, self.pieces[i].first % self.steps
 
         count = 0
-        while (end := at + (count + 1) * length) < len(self.pieces):
-            if any(shape(i) != shape(at + (i - at) % length) for i in range(at + count * length, end + 1)):
+        while (end := at + (count + 1) * length) + 1 < len(self.pieces):
+            if any(shape(i) != shape(at + (i - at) % length) for i in range(at + count * length, end + 2)):
                 break
             count += 1
         return count

@@ -48,15 +48,19 @@ class Taps:
     last: tuple[str, ...] = ()
 
 
-#: doubles are multiplied in two steps
+# Doubles are multiplied in two steps, by the upper and by the lower part of a weight.
+_LOWER = "dvfmad {x} {w} $mauf"
+_MORE = ("dvfmau {x} {w} $mauf", _LOWER)
+_SCALE = ("dvpassa $mauf $lr0v", "dvmulu $lr0v {f}", "dvfmad $lr0v {f} $mauf")
+
 TAPS = {
     "max": Taps(("lpassa {x}",), ("{p}max {x} $aluf",)),
     "average": Taps(("{p}vpassa {x}",), ("{p}vadd {x} $mauf",), ("{p}vmul $mauf {f}",)),
-    "average:double": Taps(("dvpassa {x}",), ("dvadd {x} $mauf",), ("dvpassa $mauf $lr0v", "dvmulu $lr0v {f}", "dvfmad $lr0v {f} $mauf")),
+    "average:double": Taps(("dvpassa {x}",), ("dvadd {x} $mauf",), _SCALE),
     "depthwise": Taps(("{p}vmul {x} {w}",), ("{p}vfma {x} {w} $mauf",)),
-    "depthwise:double": Taps(("dvmulu {x} {w}", "dvfmad {x} {w} $mauf"), ("dvfmau {x} {w} $mauf", "dvfmad {x} {w} $mauf")),
+    "depthwise:double": Taps(("dvmulu {x} {w}", _LOWER), _MORE),
     "depthwise+bias": Taps(("{p}vfma {x} {w} {b}",), ("{p}vfma {x} {w} $mauf",)),
-    "depthwise+bias:double": Taps(("dvfmau {x} {w} {b}", "dvfmad {x} {w} $mauf"), ("dvfmau {x} {w} $mauf", "dvfmad {x} {w} $mauf")),
+    "depthwise+bias:double": Taps(("dvfmau {x} {w} {b}", _LOWER), _MORE),
 }
 
 
@@ -159,9 +163,14 @@ class _Sources:
         self.each = min(self.blocks, WEIGHTS_LW // (self.taps * self.lw), BIAS_LW // self.lw)
         if self.each == 0:
             raise EmitError(f"{call.node.name}: a depthwise window of {self.taps} taps does not fit GRF1")
-        self.parts: list[tuple[Range, int, int, str, int]] = []  # (what, LW a block, where in L2BM, and where in which GRF)
+        self.parts: list[
+            tuple[Range, int, int, str, int]
+        ] = []  # (what, LW a block, where in L2BM, and where in which GRF)
         lc = windows.LC_FREE
-        for tensor, size, space, word in ((weights, self.taps * self.lw, m.GRF1, WEIGHTS), (bias, self.lw, m.GRF0, BIAS)):
+        for tensor, size, space, word in (
+            (weights, self.taps * self.lw, m.GRF1, WEIGHTS),
+            (bias, self.lw, m.GRF0, BIAS),
+        ):
             if tensor is not None:
                 part = Range.of(tensor, 0, tensor.image.addresses)
                 if lc + part.lc_size > 32768 or tensor.dtype != compute:

@@ -160,16 +160,15 @@ class Patch:
     @property
     def size(self) -> int:
         """LW of LM0."""
-        return self.parts * self.window.rows_in * self.blocks * self.pitch * self.unit
+        return self.parts * self.window.kernel[0] * self.blocks * self.pitch * self.unit
 
     def place(self, part: int, row: int, block: int) -> int:
-        """The first place of a row of a block."""
-        return ((part * self.window.rows_in + row) * self.blocks + block) * self.pitch
+        """The first place of a block's input row that meets row `row` of the window."""
+        return ((part * self.window.kernel[0] + row) * self.blocks + block) * self.pitch
 
     def tap(self, row: int, column: int, part: int, block: int) -> int:
         """Word offset of a tap of the window in a block."""
-        dilation = self.window.dilation
-        place = self.place(part, row * dilation[0], block) + self.origin + column * dilation[1]
+        place = self.place(part, row, block) + self.origin + column * self.window.dilation[1]
         return 2 * self.unit * place
 
     def step(self, index: int) -> int:
@@ -309,38 +308,43 @@ def load_patch(asm: Asm, patch: Patch, tile: Rows, x: Tensor, kind: str, fill: s
     slot, rows = row_lw(window.x, x.dtype), window.slot_rows(tile.rows)
     delivered = 8 if form.read_two else 4  # long words a step and PE
     columns = -(-(last - first) // 4) * 4
-    moved = -(-columns * 4 * lw // 64) * 64  # LW of L1BM for a row of a block
-    per_round = max(1, LB_ROWS_SIZE // 2 // moved)
+    each = columns * 4 * lw  # LW of L1BM for a row of a block
+    together = 1  # blocks that are moved as one, where they follow each other, so that the last line is full
+    while columns == window.x.columns and together * each % 64:
+        together *= 2
+    moved = -(-together * each // 64) * 64
+    if moved > LB_ROWS_SIZE // 2:
+        raise EmitError(f"{columns} input columns do not fit their place in L1BM; make the segment narrower")
+    per_round = LB_ROWS_SIZE // 2 // moved
     todo = [
         (part, row, block)
         for part in range(patch.parts)
-        for row in range(window.rows_in)
-        for block in range(patch.blocks)
+        for row in range(window.kernel[0])
+        for block in range(0, patch.blocks, together)
     ]
-    if moved > LB_ROWS_SIZE // 2:
-        raise EmitError(f"{columns} input columns do not fit their place in L1BM; make the segment narrower")
     for at in range(0, len(todo) if last > first else 0, per_round):
         half = LB_ROWS + at // per_round % 2 * (LB_ROWS_SIZE // 2)
         lines: list[str] = []
         reads: list[tuple[str, int]] = []
         pending = ""
-        for index, (part, row, block) in enumerate(todo[at : at + per_round]):
-            lb = half + index * moved
+        for index, (part, row, start) in enumerate(todo[at : at + per_round]):
+            lb, blocks = half + index * moved, range(start, min(start + together, patch.blocks))
             for b in range(tile.rows):
-                lc = LC_ROWS + (part * rows + b * window.stride[0] + row) * slot
-                lc += (block * window.x.columns + first) * 4 * lw
+                lc = LC_ROWS + (part * rows + b * window.stride[0] + row * window.dilation[0]) * slot
+                lc += (start * window.x.columns + first) * 4 * lw
                 target = f"@{b}" if tile.rows > 1 else ""
-                lines += [f"l2bmb{target} $lc{lc + i} $lb{lb + i}" for i in range(0, columns * 4 * lw, 64)]
+                lines += [f"l2bmb{target} $lc{lc + i} $lb{lb + i}" for i in range(0, len(blocks) * each, 64)]
             need = len(lines)
-            for a in range(0, columns * lw, delivered):  # long words of the row
-                read = f"l1bmm ${'ll' if form.read_two else 'l'}b{lb + 4 * a}"
-                place = patch.place(part, row, block) + patch.left + a // lw
-                target = f"${'ll' if form.write_two else 'l'}m{2 * patch.unit * place}v"
-                if not form.convert:
-                    reads.append((f"{read} {target}", need))
-                    continue
-                reads.append((f"{read} $nowrite" + (f" ; {pending}" if pending else ""), need))
-                pending = form.convert.format("$lbf", target)
+            for block in blocks:
+                for a in range(0, columns * lw, delivered):  # long words of the row
+                    read = f"l1bmm ${'ll' if form.read_two else 'l'}b{lb + (block - start) * each + 4 * a}"
+                    place = patch.place(part, row, block) + patch.left + a // lw
+                    target = f"${'ll' if form.write_two else 'l'}m{2 * patch.unit * place}v"
+                    if not form.convert:
+                        reads.append((f"{read} {target}", need))
+                        continue
+                    reads.append((f"{read} $nowrite" + (f" ; {pending}" if pending else ""), need))
+                    pending = form.convert.format("$lbf", target)
         pipeline(asm, lines, reads, distance=2)
         if pending:
             asm.pe(pending)
@@ -355,7 +359,7 @@ def _fill_borders(asm: Asm, patch: Patch, fill: str) -> None:
     words = [
         2 * patch.unit * (patch.place(part, row, block) + c) + 2 * i
         for part in range(patch.parts)
-        for row in range(patch.window.rows_in)
+        for row in range(patch.window.kernel[0])
         for block in range(patch.blocks)
         for c in columns
         for i in range(patch.unit)

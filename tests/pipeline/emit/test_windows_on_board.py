@@ -62,7 +62,8 @@ def test_conv_of_one_axis(dtype):
 
 
 @pytest.mark.parametrize(
-    ("n", "c", "h", "o", "k", "s", "p"), [(1, 64, 56, 64, 3, 1, 1), (1, 256, 14, 512, 3, 2, 1), (16, 16, 28, 32, 5, 1, 2)]
+    ("n", "c", "h", "o", "k", "s", "p"),
+    [(1, 64, 56, 64, 3, 1, 1), (1, 256, 14, 512, 3, 2, 1), (16, 16, 28, 32, 5, 1, 2)],
 )
 def test_conv_as_networks_have_it(n, c, h, o, k, s, p):
     x, w, b = arrays(2, (n, c, h, h), (o, c, k, k), (o,))
@@ -93,7 +94,9 @@ def test_what_stands_in_padded_channels_does_not_reach_a_result(dtype):
     extra=st.integers(0, 1), dilation=st.integers(1, 2), groups=st.sampled_from([1, 2]), constant=st.booleans(),
     dtype=st.sampled_from(DTYPES), seed=st.integers(0, 2**31),
 )  # fmt: skip
-def test_transposed_conv_matches_torch(c, h, w, o, kernel, stride, padding, extra, dilation, groups, constant, dtype, seed):
+def test_transposed_conv_matches_torch(
+    c, h, w, o, kernel, stride, padding, extra, dilation, groups, constant, dtype, seed
+):
     assume(extra < max(stride, dilation))
     x, weights, b = arrays(seed, (2, c * groups, h, w), (c * groups, o, *kernel), (o * groups,))
     operands = [torch.from_numpy(v).double() for v in (x, weights, b)]
@@ -162,6 +165,6 @@ def test_average_pool_matches_torch(n, c, h, w, kernel, stride, padding, ceil, d
 def test_global_pools(op, shape):
     (x,) = arrays(5, shape)
     axes = tuple(range(2, len(shape)))
-    want = (x.astype(np.float64).mean(axes, keepdims=True) if "Average" in op else x.max(axes, keepdims=True))
+    want = x.astype(np.float64).mean(axes, keepdims=True) if "Average" in op else x.max(axes, keepdims=True)
     result, _ = run(graph_of(op, {"x": ("float32", shape)}, {"y": ("float32", want.shape)}), {"x": x}, "float")
     assert np.abs(result["y"] - want).max() <= 2**-22 * np.abs(x).max()
