@@ -7,7 +7,6 @@ Most operators choose along each axis on its own (`Take`); the others have a map
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -16,7 +15,8 @@ from mlsdk.pipeline.ir.bits import to_bits
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ops.emitters.asm import Asm
 from mlsdk.pipeline.ops.emitters.fragment import Call
-from mlsdk.pipeline.ops.emitters.move import SourceOf, emit_move
+from mlsdk.pipeline.ops.emitters.move import emit_move
+from mlsdk.pipeline.ops.emitters.places import SourceOf, Take
 from mlsdk.pipeline.ops.indexing import from_start, nd_place, place
 from mlsdk.pipeline.ops.shape import PAD_MODES, pad_widths
 from mlsdk.pipeline.ops.shape import slices as python_slices
@@ -42,30 +42,6 @@ def parameter(node: Node, index: int) -> list[int] | None:
 
 
 # ---- along each axis on its own -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Take:
-    """The input seen in `shape`; on axis a, index i of the result is index tables[a][i] of the input (-1: the fill)."""
-
-    shape: Shape
-    tables: tuple[np.ndarray, ...]
-
-    def source_of(self, element: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        flat, rest, step = np.zeros_like(element), element, 1
-        outside = None
-        for axis in range(len(self.tables) - 1, -1, -1):
-            table = self.tables[axis]
-            rest, index = np.divmod(rest, len(table))
-            found = table[index]
-            if table.min() < 0:
-                here = found < 0
-                outside = here if outside is None else outside | here
-            flat += found * step
-            step *= self.shape[axis]
-        if outside is not None:
-            flat[outside] = -1
-        return np.zeros_like(element), flat
 
 
 def slices(node: Node, shape: Shape, out: Shape) -> Take:
@@ -114,7 +90,7 @@ TAKES: dict[str, Callable[[Node, Shape, Shape], Take]] = {
 
 def _taken(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
     """The fill of a Pad may be a second input."""
-    source_of = TAKES[node.op](node, shapes[0], out).source_of
+    source_of = TAKES[node.op](node, shapes[0], out)
     if len(shapes) == 1:
         return source_of
 

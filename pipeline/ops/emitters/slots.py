@@ -18,7 +18,7 @@ Slot = Mapping[int, tuple[int, int, str]]
 MOST = 24
 
 
-def fill_slots(asm: Asm, slots: Sequence[Slot], size: int, lc: int) -> list[int]:
+def fill_slots(asm: Asm, slots: Sequence[Slot], size: int, lc: int, most: int = MOST) -> list[int]:
     """Start the moves that fill slots of `size` LW from `lc` on; neighbours that continue each other become one move."""
     runs: list[list] = []  # [kind, key, address, slot, count, symbol]
     for number, slot in enumerate(slots):
@@ -28,6 +28,8 @@ def fill_slots(asm: Asm, slots: Sequence[Slot], size: int, lc: int) -> list[int]
                 last[4] += 1
             else:
                 runs.append([kind, key, address, number, 1, symbol])
+    # Moves between two groups hold a port of each: in this order four of them are under way at a time.
+    runs.sort(key=lambda run: ((run[1][1] >> 1) - run[1][0]) % 4 if run[0] == "one" else -1)
     tags: list[int] = []
     for kind, key, address, number, count, symbol in runs:
         at = lc + size * number
@@ -39,7 +41,7 @@ def fill_slots(asm: Asm, slots: Sequence[Slot], size: int, lc: int) -> list[int]
             dst = m.Operand(m.L2BM, at, m.LW, block=key[0])
         else:
             dst = m.Operand(m.L2BM, at, m.LW)
-        if len(tags) >= MOST:
+        if len(tags) >= most:
             asm.wait(tags.pop(0))
         tags.append(asm.move({"mvb": "mvb", "mvb2": "mvb2"}.get(kind, "mvp"), src, dst, size * count))
     return tags

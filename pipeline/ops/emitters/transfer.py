@@ -20,7 +20,7 @@ class Tensor:
 
     image: Image
     symbol: str
-    pad: str = "zero"  # what its padding holds: zero, finite or any
+    pad: str = "zero"  # what its padding holds: zero, lanes or any (see placed.py)
     scheme: Scheme | None = None  # None: a layout of no scheme (user's, or for streamed weights)
 
     @property
