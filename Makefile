@@ -24,8 +24,8 @@ run: setup ## train an MLP on digits, compile it, run it on the emulated board
 test: setup ## the tests (under 10 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-slow: setup ## the long tests too
-	$(BIN)/python -m pytest -n 2
+test-slow: setup ## the long tests too, with many more random examples
+	MLSDK_EXAMPLES=150 $(BIN)/python -m pytest -n 2
 
 check: setup ## ruff and mypy
 	$(BIN)/ruff check .

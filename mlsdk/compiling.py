@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ import torch
 from mlsdk import loading
 from mlsdk.cache import CacheOptions
 from mlsdk.compiled import CompiledFunction
-from mlsdk.errors import InputMismatch, Misuse, OptionError, UnsupportedOperator
+from mlsdk.errors import InputMismatch, OptionError
 from mlsdk.pipeline.ir.signature import Input, Output, Signature
 from mlsdk.proxy import TensorProxy
 from mlsdk.runtime import events
@@ -24,7 +23,6 @@ from mlsdk.runtime.iospec import IOSpec
 
 if TYPE_CHECKING:
     from mlsdk.context import Context
-    from mlsdk.pipeline.ir.graph import Graph
     from mlsdk.pipeline.trace import Traced
     from mlsdk.tasks.chain import BuildResult
     from mlsdk.tasks.options import Resolved
@@ -138,10 +136,7 @@ def _compile(
             found = traced(state=registry.state(), modules=registry.modules, optimizers=registry.optimizers)
         artifacts = _artifacts(context, found, _fixed(context, found.signature, request.io_specs or {}, resolved))
     # The phases need nothing of the Context: other threads may use it meanwhile.
-    try:
-        result = _build(context, artifacts, given, request, name)
-    except UnsupportedOperator as error:
-        raise with_sources(error, found.graph) from None
+    result = _build(context, artifacts, given, request, name)
     try:
         _write(result, directory, resolved)
         with context._using():
@@ -249,24 +244,6 @@ def _build(
         raise
     finally:
         listener.stop()
-
-
-def with_sources(error: UnsupportedOperator, graph: Graph) -> UnsupportedOperator:
-    """An error of a phase below the trace, which knows nodes by name only, with the lines of the user's program."""
-    if error.misuses:
-        return error
-    nodes = {node.name: node for node in graph.nodes}
-    lines, misuses = [], []
-    for line in str(error).splitlines():
-        match = re.fullmatch(r"  (\w+) \((\S+)\)", line)
-        node = nodes.get(match[2]) if match else None
-        if match is not None and node is not None and node.source:
-            misuses.append(Misuse(match[1], node.source, node.scope))
-            line = f"  {misuses[-1]} ({node.name})"
-        lines.append(line)
-    found = UnsupportedOperator("\n".join(lines), misuses)
-    found.phase, found.node = "LayoutPlan", error.node
-    return found
 
 
 def _write(result: BuildResult, directory: Path, resolved: Resolved) -> None:

@@ -7,7 +7,7 @@ every folder may import this file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = [
     "ContextError",
@@ -70,7 +70,7 @@ class GraphError(MLSDKError):
 class TraceError(MLSDKError):
     """The Python function cannot become a graph."""
 
-    phase = "trace"
+    phase = "Trace"
 
 
 class DataDependentControlFlow(TraceError):
@@ -83,12 +83,14 @@ class UnregisteredTensor(TraceError):
 
 @dataclass(frozen=True)
 class Misuse:
-    """One place of a user's program: what is wrong there, `file:line`, and the module path (either may be empty)."""
+    """One place of a user's program: what is wrong there, `file:line`, the module path and the node of the graph (each may
+    be empty)."""
 
     what: str
     source: str = ""
     scope: str = ""
     hint: str = ""
+    node: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         where = " in ".join(part for part in (self.source, self.scope) if part)
@@ -99,9 +101,9 @@ class Misuse:
 class UnsupportedOperator(TraceError):
     """One or more operators cannot be compiled; `misuses` holds each with its place."""
 
-    def __init__(self, message: str, misuses: Sequence[Misuse] = ()):
+    def __init__(self, message: str, misuses: Sequence[Misuse] = (), what_to_do: str = ""):
         super().__init__(message)
-        self.misuses = tuple(misuses)
+        self.misuses, self.what_to_do = tuple(misuses), what_to_do
 
     @classmethod
     def listing(cls, misuses: Sequence[Misuse], what_to_do: str) -> UnsupportedOperator:
@@ -112,7 +114,7 @@ class UnsupportedOperator(TraceError):
         lines = [f"  {misuse}" + (f" ({count} times)" if count > 1 else "") for misuse, count in counts.items()]
         names = sorted({misuse.what for misuse in misuses})
         head = f"{len(names)} operator{'s' if len(names) > 1 else ''} not supported: {', '.join(names)}"
-        return cls("\n".join([head, *lines, what_to_do]), misuses)
+        return cls("\n".join([head, *lines, what_to_do]), misuses, what_to_do)
 
 
 class UnknownOperator(GraphError):
@@ -122,19 +124,23 @@ class UnknownOperator(GraphError):
 class LayoutError(MLSDKError):
     """No layout fits a value, or a layout text is malformed."""
 
-    phase = "layout"
+    phase = "LayoutPlan"
+
+
+class NotOnBoard(LayoutError):
+    """A node, or this form of it, has no emitter; the planner collects these into one UnsupportedOperator."""
 
 
 class ScheduleError(MLSDKError):
     """No order or address assignment fits the memories."""
 
-    phase = "schedule"
+    phase = "Schedule"
 
 
 class EmitError(MLSDKError):
     """A node has no emitter for its operands' layouts or dtypes."""
 
-    phase = "emit"
+    phase = "Emit"
 
 
 class StoreError(MLSDKError):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from mlsdk.errors import MLSDKError
+from mlsdk.errors import Misuse, MLSDKError, UnsupportedOperator
+
+Origins = Mapping[str, Mapping[str, str]]  # node -> {"source": "file:line", "scope": module path}: a sources.json
 
 
 class WorkflowError(MLSDKError):
@@ -32,6 +35,22 @@ class Failure:
         where = f"{self.phase} of {self.label}" if self.label else self.phase
         node = f", node {self.node}" if self.node else ""
         return f"{where}{node}: {cause(self.error)}"
+
+
+def located(error: MLSDKError, origins: Origins) -> MLSDKError:
+    """The same error with the user's lines for the nodes that it names."""
+    if isinstance(error, UnsupportedOperator) and error.misuses:
+        places = [
+            replace(misuse, **{key: value for key, value in origins.get(misuse.node, {}).items() if value})
+            for misuse in error.misuses
+        ]
+        found: MLSDKError = UnsupportedOperator.listing(places, error.what_to_do)
+        found.phase, found.node = error.phase, error.node
+        return found
+    origin = origins.get(error.node, {})
+    if origin.get("source") and origin["source"] not in str(error):
+        error.args = (str(Misuse(str(error), origin["source"], origin.get("scope", ""))), *error.args[1:])
+    return error
 
 
 def cause(error: BaseException) -> str:

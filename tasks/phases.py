@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import luigi
 from luigi.freezing import recursively_freeze, recursively_unfreeze
 
+from mlsdk.errors import MLSDKError
 from mlsdk.store import digest_of
 from mlsdk.tasks import options as option_table
 from mlsdk.tasks.artifact import Artifact
 from mlsdk.tasks.content import ContentTask, InstanceParameter, Upstream, installed
-from mlsdk.tasks.errors import WorkflowError
+from mlsdk.tasks.errors import Origins, WorkflowError, located
 
 if TYPE_CHECKING:
     from mlsdk.tasks.session import Services
@@ -198,7 +199,16 @@ class PhaseTask(ContentTask):
         return {name: (self._giver(name), name) for name in self.row.takes}
 
     def compute(self, inputs: Mapping[str, bytes], services: Services) -> Mapping[str, bytes]:
-        return imported(self.row.function)(inputs, self.key_options(), services)
+        try:
+            return imported(self.row.function)(inputs, self.key_options(), services)
+        except MLSDKError as error:
+            raise located(error, self._origins()) from None
+
+    def _origins(self) -> Origins:
+        """Where the nodes come from. The phases below Trace do not know: a moved line of the program rebuilds none of them."""
+        from mlsdk.tasks import session
+
+        return json.loads(session.current().read(self.source, "sources.json"))
 
     def _giver(self, name: str) -> ContentTask:
         giver = GIVERS[name]

@@ -141,7 +141,7 @@ class Session:
         except BaseException as error:
             if self.failure is None:
                 self.failure = Failure(task.phase_name, task.label, error)
-                if isinstance(error, MLSDKError) and not error.phase:
+                if isinstance(error, MLSDKError):
                     error.phase = task.phase_name
                 self.listener(Progress("failed", task.phase_name, task.label, 0.0, cause(error)))
             raise

@@ -3,11 +3,18 @@
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
-settings.register_profile("ci", deadline=None, max_examples=int(os.environ.get("MLSDK_EXAMPLES", "30")), derandomize=True,
-                          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])  # fmt: skip
-settings.load_profile("ci")
+settings.register_profile(
+    "board",
+    deadline=None,
+    max_examples=int(os.environ.get("MLSDK_EXAMPLES", "30")),
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    # Not Phase.explain: it traces every line, and a compile has millions.
+    phases=[Phase.explicit, Phase.generate, Phase.target, Phase.shrink],
+)
+settings.load_profile("board")
 
 
 def pytest_addoption(parser):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mlsdk.errors import LayoutError, UnsupportedOperator
+from mlsdk.errors import LayoutError, Misuse, NotOnBoard, UnsupportedOperator
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, ZERO, Placed, PlacedNode, PlacedValue
@@ -78,23 +78,27 @@ class Planner:
     def run(self) -> tuple[Placed, tuple[Event, ...]]:
         from mlsdk.pipeline.layout.rules import rule_of
 
-        missing = [node for node in self.graph.nodes if rule_of(node, self) is None]
-        if missing:
-            lines = [f"  {n.op} ({n.name}){' at ' + n.source if n.source else ''}" for n in missing]
-            raise UnsupportedOperator(
-                f"{len(missing)} nodes have no emitter for the board:\n" + "\n".join(lines) + "\n"
-                "rewrite them, or run the function on pfvm:cpu"
-            )
         for name, fixed in self.options.fixed.items():
             if name in self.graph.inputs and isinstance(fixed, Fixed):
                 self._place_input(name, fixed.layout, fixed.scheme, fixed.device_dtype, "placed by the Context")
+        misuses: list[Misuse] = []
         for node in self.graph.nodes:
             try:
                 if not self._known(node):
-                    rule_of(node, self)(self, node)  # type: ignore[misc]
+                    rule = rule_of(node, self)
+                    if rule is None:
+                        raise NotOnBoard("no emitter for the board")
+                    rule(self, node)
+            except NotOnBoard as error:
+                misuses.append(Misuse(node.op, node.source, node.scope, str(error), node.name))
+                for name in node.outputs:  # as if it were there, so that what else is wrong is found too
+                    if name and name not in self.values:
+                        self._place(name, self.default(name), "its node is not supported")
             except LayoutError as error:
                 error.node = node.name
                 raise
+        if misuses:
+            raise UnsupportedOperator.listing(misuses, "rewrite them, or run the function on pfvm:cpu")
         outputs = [self._output(name) for name in self.graph.outputs]
         for name in self.graph.inputs:
             if name not in self.values:
@@ -124,9 +128,7 @@ class Planner:
             elif name in empty or (not free and position < 2):
                 arrays.append(np.zeros(self.shape(name), self.value(name).dtype))
             else:
-                raise LayoutError(
-                    f"{node.name}: {node.op} of {empty[0]}, which has no elements, is not supported on the board"
-                )
+                raise NotOnBoard(f"its operand {empty[0]} has no elements")
         for name, array in zip(outputs, run_operator(node, arrays)):
             self.literal(name, array)
         return True

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
@@ -291,10 +293,16 @@ def gemm(planner: Planner, node: Node) -> None:
     attrs = attributes(node)
     a, b = node.inputs[:2]
     c = node.inputs[2] if len(node.inputs) > 2 else ""
-    alpha, beta = float(attrs["alpha"]), float(attrs["beta"])
-    if alpha != 1.0 or (c and beta != 1.0):
-        raise LayoutError(f"{node.name}: Gemm with alpha {alpha} and beta {beta}; write the factors as Mul")
+    a = _scaled(planner, node, a, float(attrs["alpha"]))
+    c = _scaled(planner, node, c, float(attrs["beta"])) if c else c
     _product(planner, node, a, b, c or None, bool(attrs["transA"]), bool(attrs["transB"]))
+
+
+def _scaled(planner: Planner, node: Node, name: str, factor: float) -> str:
+    if factor == 1.0:
+        return name
+    factors = planner.new_constant(f"{node.name}.factor", np.array(factor, planner.value(name).dtype))
+    return planner.apply(node, "Mul", (name, factors), planner.shape(name))
 
 
 def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, trans_a: bool, trans_b: bool) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsdk.errors import EmitError, LayoutError
+from mlsdk.errors import EmitError, NotOnBoard
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import EXTENT, L2B, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
@@ -368,7 +368,7 @@ def conv_transpose(planner: Planner, node: Node) -> None:
     after = [(o + span - 1) - n - b for o, span, n, b in zip(out[2:], window.span, shape[2:], before)]
     x = _cropped(planner, node, x, before, after)
     pads = tuple(max(0, b) for b in before) + tuple(max(0, a) for a in after)
-    attrs = {"group": groups, "dilations": window.dilations, "pads": pads}
+    attrs: dict[str, Any] = {"group": groups, "dilations": window.dilations, "pads": pads}
     planner.apply(node, "Conv", (x, w, *node.inputs[2:]), out, out=node.outputs[0], **attrs)
 
 
@@ -405,7 +405,7 @@ def pool(planner: Planner, node: Node) -> None:
     """MaxPool and AveragePool."""
     kernel = "max" if node.op == "MaxPool" else "average"
     if len(node.outputs) > 1 and node.outputs[1]:
-        raise LayoutError(f"{node.name}: the indices of MaxPool are not supported on the board")
+        raise NotOnBoard("the indices of the maxima are not computed on the board")
     x, shape, out = node.inputs[0], planner.shape(node.inputs[0]), planner.shape(node.outputs[0])
     window = window_of(node, shape[2:], tuple(attributes(node)["kernel_shape"]))
     if all(n == 1 for n in out[2:]) and kernel == "max" and not any(window.before) and window.kernel == shape[2:]:
@@ -472,9 +472,9 @@ def _pool_by_taps(planner: Planner, node: Node, window: Window, kernel: str) -> 
             total = planner.apply(node, "Add" if kernel == "average" else "Max", (total, part), cut) if total else part
         x = total
     if kernel == "average":
-        share = np.ones(())
-        for count in _met(node, window, shape, out):
-            share = np.multiply.outer(share, 1 / count)
+        share: np.ndarray = np.ones(())
+        for met in _met(node, window, shape, out):
+            share = np.multiply.outer(share, 1 / met)
         factor = planner.new_constant(f"{node.name}.share", share.astype(dtype)[None, None])
         planner.apply(node, "Mul", (x, factor), out, out=node.outputs[0])
     else:

@@ -22,9 +22,9 @@ from mlsdk.pipeline.ops.emitters.gemm import emit_gemm
 from mlsdk.pipeline.ops.emitters.onehot import emit_one_hot
 from mlsdk.pipeline.ops.emitters.rearrange import emit_rearrange
 from mlsdk.pipeline.ops.emitters.reduce import emit_reduce
-from mlsdk.pipeline.ops.emitters.slide import emit_slide
 from mlsdk.pipeline.ops.emitters.scan import emit_scan
 from mlsdk.pipeline.ops.emitters.scatter import emit_scatter
+from mlsdk.pipeline.ops.emitters.slide import emit_slide
 from mlsdk.pipeline.ops.emitters.softmax import emit_softmax
 from mlsdk.pipeline.ops.emitters.topk import emit_topk
 from mlsdk.pipeline.ops.emitters.transfer import Tensor

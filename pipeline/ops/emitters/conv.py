@@ -33,7 +33,7 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     y = call.outputs[0]
     assert x is not None and w is not None
     asm, mode, window = Asm(), MODES[call.kernel], windows.window_of(call)
-    unit, groups = UNIT[mode.name], int(call.node.attrs["groups"])  # type: ignore[call-overload]
+    unit, groups = UNIT[mode.name], int(call.node.attrs["groups"])  # type: ignore[arg-type]
     blocks = window.parts * window.x.blocks // groups
     steps = window.kernel[0] * window.kernel[1] * blocks * mode.steps
     rows, columns = windows.choose(call.node.name, window, unit, x.dtype, y.dtype, BIAS_WORDS // mode.acc_words)

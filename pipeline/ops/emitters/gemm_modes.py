@@ -92,7 +92,8 @@ def weights_layout(
     axis_n = [Sub(d.n, d.level, d.stride) for d in spatial] + [Sub(nb, ADDR, per_block * kb * window), *lanes_n]
     matrix = (tuple(s for s in axis_n if s.n > 1), tuple(s for s in lanes_k if s.n > 1))
     size = per_block * kb * nb * window
-    tap_axes, step = [], per_block // mode.outs * kb
+    tap_axes: list[tuple[Sub, ...]] = []
+    step = per_block // mode.outs * kb
     for extent in reversed(taps):
         tap_axes.insert(0, (Sub(extent, ADDR, step),) if extent > 1 else ())
         step *= extent

@@ -121,7 +121,9 @@ class Reduction:
 
         rows = members.tolist()
         if over_lanes:
-            lists = [(2 * i, [source(unit, item) for unit in row for item in range(items)]) for i, row in enumerate(rows)]
+            lists = [
+                (2 * i, [source(unit, item) for unit in row for item in range(items)]) for i, row in enumerate(rows)
+            ]
         else:  # item by item, because the lanes that are data may differ between the items of a unit
             lists = [
                 (2 * (i * items + item), [source(unit, item) for unit in row])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def window_of(call: Call, own: bool = False) -> Window:
         raise EmitError(f"{call.node.name}: {call.node.op} works on planes; input or result lies in another layout")
 
     def pair(key: str) -> tuple[int, int]:
-        a, b = attrs[key]  # type: ignore[misc]
+        a, b = cast("tuple[int, int]", attrs[key])
         return int(a), int(b)
 
     return Window(source, result, pair("window"), pair("step"), pair("apart"), pair("border"), own)
