@@ -170,6 +170,15 @@ class Formula:
         """a, normalised: -0 becomes +0."""
         return self._op(f"{self.float}vpassa", a)
 
+    def times(self, x: Operand, factor: float, more: Operand | None = None) -> Op:
+        """x factor (+ more), with what the compute dtype rounds off the factor."""
+        high = factor if self.double else float(np.float32(factor))
+        low = 0.0 if self.level == HALF else factor - high
+        if more is not None:  # last, for high and more may cancel
+            value = self.fma(x, high, more)
+            return self.fma(x, low, value) if low else value
+        return self.fma(x, high, self.mul(x, low)) if low else self.mul(x, high)
+
     def horner(self, x: Value, coefficients: Sequence[float], last: Operand | None = None) -> Op:
         """The polynomial with these coefficients, lowest first; `last` stands for the lowest instead, if given."""
         rest = [*coefficients]

@@ -42,8 +42,9 @@ def plain_reciprocal(f: Formula, x: Value, lost: Value | None = None) -> Op:
     return f.fma(y, e, y)
 
 
-def quotient(f: Formula, n: Value, d: Value, lost: Value | None = None) -> Op:
-    """n / d where d is finite, not 0, and 1 / d is well inside the range of numbers; `lost`: what d lacks of its true value."""
+def quotient(f: Formula, n: Value, d: Value, lost: Value | None = None, lost_n: Value | None = None) -> Op:
+    """n / d where d is finite, not 0, and 1 / d is well inside the range of numbers; `lost`, `lost_n`: what d and n lack of
+    their true values."""
     y = plain_reciprocal(f, d)
     q = f.mul(n, y)
     if f.level == HALF:
@@ -51,6 +52,8 @@ def quotient(f: Formula, n: Value, d: Value, lost: Value | None = None) -> Op:
     rest = f.fma(-d, q, n)
     if lost is not None:
         rest = f.fma(-lost, q, rest)
+    if lost_n is not None:
+        rest = f.add(rest, lost_n)
     return f.fma(y, rest, q)
 
 

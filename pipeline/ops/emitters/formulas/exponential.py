@@ -85,7 +85,7 @@ def _expm1(f: Formula, x: Op) -> Op:
     parts = reduce(f, x)
     half = parts.power(f, 1)
     y = f.fma(half, parts.minus_one(f), f.add(half, -0.5))
-    return f.add(y, y)
+    return f.where(f.min(f.abs(x), 2.0**-60), x, f.add(y, y))  # half of what is smallest would be 0
 
 
 #: the logistic function is computed as 2^16 / (2^16 + 2^16 exp(-x)) with all numbers 2^16 times smaller
@@ -118,7 +118,13 @@ def sigmoid(f: Formula, x: Value) -> Op:
 def silu(f: Formula, x: Value) -> Op:
     """x sigmoid(x)"""
     x = f.max(x, _LOGISTIC[f.compute][0])
-    return f.mul(f.mul(x, 2.0**-_LESS), _logistic(f, x))
+    return _times_logistic(f, x, _logistic(f, x))
+
+
+def _times_logistic(f: Formula, x: Value, y: Value) -> Op:
+    """x y 2^-16; the power of two goes to the factor that has room for it."""
+    less = 2.0**-_LESS
+    return f.where(f.min(x, -1.0), f.mul(f.mul(x, less), y), f.mul(x, f.mul(y, less)))
 
 
 def gelu_tanh(f: Formula, x: Value) -> Op:
@@ -127,7 +133,7 @@ def gelu_tanh(f: Formula, x: Value) -> Op:
     a, b = 1.5957691216057308, 0.07135481627260025
     bound = f.min(x, 16.0)
     u = f.mul(bound, f.fma(f.mul(bound, bound), b, a))
-    return f.mul(f.mul(x, 2.0**-_LESS), _logistic(f, f.max(u, _LOGISTIC[f.compute][0])))
+    return _times_logistic(f, x, _logistic(f, f.max(u, _LOGISTIC[f.compute][0])))
 
 
 #: log(1 + e) = e (1 + e p(e)) for 0 <= e <= 1 (half: e p(e))
@@ -319,8 +325,11 @@ def mish(f: Formula, x: Value) -> Op:
     twice, e = parts.power(f, -41), parts.value(f, -20)
     n = f.add(f.fma(twice, parts.minus_one(f), f.mul(e, e)), twice)
     d = f.add(n, 2.0**41)
-    lost = None if f.level == HALF else f.sub(n, f.sub(d, 2.0**41))
-    return f.where(f.max(x, high), x, quotient(f, f.mul(bound, n), d, lost))
+    product = f.mul(bound, n)
+    if f.level == HALF:
+        return f.where(f.max(x, high), x, quotient(f, product, d))
+    lost, lost_n = f.sub(n, f.sub(d, 2.0**41)), f.fma(bound, n, -product)
+    return f.where(f.max(x, high), x, quotient(f, product, d, lost, lost_n))
 
 
 def _expm1_below(f: Formula, x: Value) -> Op:
@@ -333,16 +342,16 @@ def _expm1_below(f: Formula, x: Value) -> Op:
 def elu(f: Formula, x: Value, alpha: float) -> Op:
     below = _expm1_below(f, x)
     if alpha != 1.0:
-        below = f.mul(below, alpha)
+        below = f.times(below, alpha)
     return f.where(f.max(x, 0.0), x, below)
 
 
 def celu(f: Formula, x: Value, alpha: float) -> Op:
-    return f.where(f.max(x, 0.0), x, f.mul(_expm1_below(f, f.mul(x, 1.0 / alpha)), alpha))
+    return f.where(f.max(x, 0.0), x, f.times(_expm1_below(f, f.times(x, 1.0 / alpha)), alpha))
 
 
 def selu(f: Formula, x: Value, alpha: float, gamma: float) -> Op:
-    return f.where(f.max(x, 0.0), f.mul(x, gamma), f.mul(_expm1_below(f, x), gamma * alpha))
+    return f.where(f.max(x, 0.0), f.times(x, gamma), f.times(_expm1_below(f, x), gamma * alpha))
 
 
 def softsign(f: Formula, x: Value) -> Op:

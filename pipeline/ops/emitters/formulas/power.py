@@ -32,6 +32,8 @@ _LN2 = {SINGLE: (0.693145751953125, 1.4286068203094172e-06), DOUBLE: LN2[DOUBLE]
 LOG_2 = 0.6931471805599453
 #: stands for the logarithms of 0 and infinity: its product with any exponent but 0 leaves the range of exp
 _VAST = {SINGLE: 2.0**127, DOUBLE: 2.0**1023}
+#: smaller exponents give 1, but for `_VAST`
+_SMALL = {SINGLE: 2.0**-100, DOUBLE: 2.0**-1000}
 
 
 def _log(f: Formula, a: Value) -> tuple[Op, Op]:
@@ -82,6 +84,9 @@ def _power(f: Formula, a: Value, y: Operand) -> Op:
     if f.level == HALF:
         return reduce(f, clamp(f, f.mul(_near_log(f, a), y), *RANGE[SINGLE])).value(f)
     high, low = _log(f, a)
+    if isinstance(y, Value):  # smallest exponents of 0 and of infinity
+        size = f.abs(y)
+        y = f.keep(f.isub(size, 1 << f.mantissa), f.ior(f.max(size, _SMALL[f.compute]), f.sign_of(y)))
     t = f.mul(high, y)
     rest = f.fma(low, y, f.fma(high, y, -t))
     rest = f.keep(f.min(f.abs(t), 1024.0), rest)
@@ -96,14 +101,13 @@ def _power(f: Formula, a: Value, y: Operand) -> Op:
 
 
 def power(f: Formula, x: Value, y: Value) -> Op:
-    """x^y. Of negative x it is signed where y is whole, and that of 0 where it is not."""
+    """x^y. Of negative x it is signed where y is whole, else that of 0 (of infinity for that of minus infinity)."""
     x, y = f.wide(x), f.wide(y)
+    whole = f.sub(y, f.floor(y))  # as a flag of bits: y is whole
     half = f.mul(y, 0.5)
-    rest = f.sub(half, f.floor(half))  # 0: even, 1/2: odd
-    whole = f.copy(f.mul(rest, f.sub(rest, 0.5)))
-    a = f.abs(x)
-    a = f.where(whole, a, f.imax(x, 0))
-    odd = f.ixor(rest, f.number(0.5))
+    odd = f.ior(f.ixor(f.sub(half, f.floor(half)), f.number(0.5)), whole)
+    size = f.abs(x)
+    a = f.where(f.copy(whole), size, f.where(f.isub(size, f.infinity), size, f.imax(x, 0)))
     return f.ixor(_power(f, a, y), f.iand(f.keep(odd, f.sign), x))
 
 
@@ -112,21 +116,36 @@ def constant_power(f: Formula, x: Value, exponent: float) -> Op:
     known = {0.5: sqrt, -0.5: rsqrt, -1.0: reciprocal}
     if exponent in known:
         return known[exponent](f, x)
-    if exponent == int(exponent) and 0 <= abs(exponent) <= 8:
-        if exponent == 0:
-            return f.copy(1.0)
-        value = _product(f, x, abs(int(exponent)))
-        return reciprocal(f, value) if exponent < 0 else value if isinstance(value, Op) else f.copy(f.wide(value))
+    if exponent in range(9):
+        return f.copy(1.0) if exponent == 0 else _product(f, f.wide(x), int(exponent))
     x = f.wide(x)
     if exponent == int(exponent):
         value = _power(f, f.abs(x), exponent)
         return f.ixor(value, f.sign_of(x)) if exponent % 2 else value
-    return _power(f, f.imax(x, 0), exponent)
+    size = f.abs(x)
+    return _power(f, f.where(f.isub(size, f.infinity), size, f.imax(x, 0)), exponent)
 
 
-def _product(f: Formula, x: Value, n: int) -> Value:
+def _product(f: Formula, x: Value, n: int) -> Op:
+    """x^n, rounded once: the powers on the way are kept in two words."""
     if n == 1:
-        return x
-    half = _product(f, x, n // 2)
-    square = f.mul(half, half)
-    return f.mul(square, x) if n % 2 else square
+        return f.copy(x)
+    high, low = x, None  # x^(the leading bits of n)
+    for bit in bin(n)[3:]:
+        high, low = _times(f, high, low, high, low)
+        if bit == "1":
+            high, low = _times(f, high, low, x, None)
+    return high if low is None else f.add(high, low)
+
+
+def _times(f: Formula, a: Value, a_low: Value | None, b: Value, b_low: Value | None) -> tuple[Op, Op | None]:
+    """The product of two numbers in two words each, in two words (half: in one)."""
+    high = f.mul(a, b)
+    if f.level == HALF:
+        return high, None
+    low = f.fma(a, b, -high)
+    if a_low is not None:
+        low = f.fma(a_low, b, low)
+    if b_low is not None:
+        low = f.fma(a, b_low, low)
+    return high, low

@@ -6,11 +6,13 @@ from mlsdk.pipeline.ops.emitters.formula import Formula, Op, Value
 from mlsdk.pipeline.ops.emitters.formulas.division import half_scale, plain_reciprocal
 
 #: low mantissa bits that a product leaves out, and how many pieces of q are taken off
-_SHORT = {False: (5, 3), True: (16, 2)}
+_SHORT = {False: (5, 4), True: (16, 2)}
+#: exponents that the quotient's may reach
+_LIMIT = {False: 70, True: 68}
 
 
 def fmod(f: Formula, n: Value, d: Value) -> Op:
-    """The remainder with the sign of n; exact for |n / d| below 2^54 (double: 2^70). 0 where d is 0 or n infinite."""
+    """The remainder with the sign of n, exact; 0 where it is not known: d is 0, n infinite, or |n / d| beyond `_LIMIT`."""
     n, d = f.wide(n), f.wide(d)
     size, step = f.abs(n), f.abs(d)
     scale = half_scale(f, step)
@@ -25,6 +27,7 @@ def fmod(f: Formula, n: Value, d: Value) -> Op:
     rest = f.where(less, less, rest)
     value = f.mul(rest, f.isub(2 * f.one, scale))
     usable = f.ior(f.isub(step, 1 << f.mantissa), f.isub(f.infinity - 1, size))
+    usable = f.ior(usable, f.isub(_LIMIT[f.double] << f.mantissa, f.isub(size, step)))
     value = f.keep(f.iadd(usable, 0), value)
     return f.where(f.min(step, size), f.ior(value, f.sign_of(n)), n)
 

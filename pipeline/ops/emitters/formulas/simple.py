@@ -102,7 +102,7 @@ def relu(f: Formula, x: Value) -> Op:
 
 
 def leaky_relu(f: Formula, x: Value, alpha: float) -> Op:
-    scaled = f.mul(x, alpha)
+    scaled = f.times(x, alpha)
     return f.max(scaled, x) if 0 <= alpha <= 1 else f.where(f.min(x, 0.0), scaled, x)
 
 
@@ -117,13 +117,13 @@ def thresholded_relu(f: Formula, x: Value, alpha: float) -> Op:
 
 
 def hard_sigmoid(f: Formula, x: Value, alpha: float, beta: float) -> Op:
-    return clip(f, f.fma(x, alpha, beta), 0.0, 1.0)
+    return clip(f, f.times(x, alpha, beta), 0.0, 1.0)
 
 
 def hard_swish(f: Formula, x: Value) -> Op:
     """x clip((x + 3) / 6, 0, 1); 0 below -3, that of minus infinity too."""
     low = f.max(x, -3.0)
-    return f.mul(low, clip(f, f.mul(f.add(low, 3.0), 1 / 6), 0.0, 1.0))
+    return f.mul(low, f.times(f.min(f.add(low, 3.0), 6.0), 1 / 6))
 
 
 # ---- rounding and signs ---------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def multiply(f: Formula, a: Value, b: Value) -> Op:
 
 
 def scale(f: Formula, x: Value, factor: float) -> Op:
-    return f.mul(x, factor)
+    return f.times(x, factor)
 
 
 __all__ = ["DOUBLE", "identity", "where"]

@@ -69,10 +69,11 @@ def _reduced(f: Formula, x: Value) -> _Turn:
     # k second = high + low, high on the grid of `near`, so that near - high is exact
     grid = _GRID[f.compute]
     high = f.sub(f.fma(k, second, grid), grid)
+    low = f.fma(k, second, -high)
     coarse = f.sub(near, high)
-    fine = f.fma(k, third, f.fma(k, second, -high))
-    r = f.sub(coarse, fine)
-    lost = f.sub(f.sub(coarse, r), fine)
+    fine = f.sub(coarse, low)
+    r = f.fma(-k, third, fine)
+    lost = f.add(f.sub(f.sub(coarse, fine), low), f.fma(-k, third, f.sub(fine, r)))
     z = f.mul(r, r)
     sin = f.fma(f.mul(r, z), f.horner(z, _SIN[f.level]), lost)
     cos = f.fma(z, f.horner(z, _COS[f.level], -0.5), f.mul(-r, lost))
@@ -162,10 +163,14 @@ def atan(f: Formula, x: Value) -> Op:
 
 
 def atan2(f: Formula, y: Value, x: Value) -> Op:
-    """The angle of (x, y); an infinity counts as the largest number."""
+    """The angle of (x, y), pi / 4 and its like where both are infinite."""
     y, x = f.wide(y), f.wide(x)
-    a, b = (f.imin(f.abs(v), f.infinity - 1) for v in (y, x))
+    a, b = f.abs(y), f.abs(x)
     small, large = f.min(a, b), f.max(a, b)
+    even = f.iand(
+        f.isub(f.infinity - 1, large), f.isub(small, f.infinity)
+    )  # not negative: none is infinite or both are
+    small, large = (f.imin(v, f.infinity - 1) for v in (f.keep(f.iadd(even, 0), small), large))
     scale = half_scale(f, large)
     n, d = f.mul(small, scale), f.mul(large, scale)
     flat = f.min(n, f.mul(d, _FLAT))
