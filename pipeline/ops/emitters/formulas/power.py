@@ -116,7 +116,7 @@ def constant_power(f: Formula, x: Value, exponent: float) -> Op:
     known = {0.5: sqrt, -0.5: rsqrt, -1.0: reciprocal}
     if exponent in known:
         return known[exponent](f, x)
-    if exponent in range(9):
+    if exponent in range(5):
         return f.copy(1.0) if exponent == 0 else _product(f, f.wide(x), int(exponent))
     x = f.wide(x)
     if exponent == int(exponent):
@@ -130,7 +130,9 @@ def _product(f: Formula, x: Value, n: int) -> Op:
     """x^n, rounded once: the powers on the way are kept in two words."""
     if n == 1:
         return f.copy(x)
-    high, low = x, None  # x^(the leading bits of n)
+    high: Op
+    low: Op | None
+    high, low = f.copy(x), None
     for bit in bin(n)[3:]:
         high, low = _times(f, high, low, high, low)
         if bit == "1":
