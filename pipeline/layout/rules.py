@@ -14,7 +14,7 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, local_rows, spread
-from mlsdk.pipeline.layout import moving, pointwise, reducing, windows
+from mlsdk.pipeline.layout import gradients, moving, normalizing, pointwise, reducing, windows
 from mlsdk.pipeline.layout.moving import MOVED, anywhere, known, reshape
 from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
@@ -482,4 +482,6 @@ RULES: dict[str, Rule] = {
     **moving.RULES,
     **reducing.RULES,
     **windows.RULES,
+    **normalizing.RULES,
+    **gradients.RULES,
 }

@@ -1,0 +1,161 @@
+"""The planner's rules for normalisations: reductions and elementwise nodes in place of one. What lies between is at least single."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.layout.reducing import as_single, finish
+from mlsdk.pipeline.ops.table import attributes
+
+if TYPE_CHECKING:
+    from mlsdk.pipeline.layout.planner import Planner
+
+Rule = Callable[["Planner", Node], None]
+
+
+class Steps:
+    """Nodes in place of one. Their results are single where the base dtype is half: the board keeps a graph's float16 so."""
+
+    def __init__(self, planner: Planner, node: Node):
+        self.planner, self.node, self.attrs = planner, node, attributes(node)
+
+    def wide(self, name: str) -> str:
+        return as_single(self.planner, name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.planner.shape(name)
+
+    def __call__(self, op: str, *inputs: str, shape: Sequence[int] = (), **attrs: object) -> str:
+        """One elementwise node (or, with `shape`, another), its result's name."""
+        planner = self.planner
+        dtype = planner.value(inputs[0]).dtype
+        full = shape or np.broadcast_shapes(*(planner.shape(name) for name in inputs))
+        half = planner.base == "half" and dtype == "float32"
+        return planner.apply(self.node, op, inputs, full, dtype="float16" if half else dtype, **attrs)
+
+    def number(self, value: float, like: str) -> str:
+        dtype = np.dtype(self.planner.value(like).dtype)
+        return self.planner.new_constant(f"{self.node.name}.number", np.array(value, dtype))
+
+    def reduced(self, op: str, x: str, axes: Sequence[int]) -> str:
+        """A reduction that keeps its axes."""
+        kept = [1 if a in axes else n for a, n in enumerate(self.shape(x))]
+        return self(op, x, shape=kept, axes=tuple(axes), keepdims=1) if axes else x
+
+    def seen(self, x: str, shape: Sequence[int]) -> str:
+        """x in another shape."""
+        if self.shape(x) == tuple(shape):
+            return x
+        data = self.planner.data(x)
+        if data is not None:
+            return self.planner.new_constant(f"{x}.seen", data.reshape(tuple(shape)))
+        return self("Reshape", x, shape=tuple(shape))
+
+    def inverse(self, variance: str) -> str:
+        """1 / sqrt(variance + epsilon)."""
+        return self("Rsqrt", self("Add", variance, self.number(float(self.attrs["epsilon"]), variance)))
+
+    def moments(self, x: str, axes: Sequence[int]) -> tuple[str, str, str]:
+        """Mean, variance, and x - mean: in two passes, as the square of a large mean would leave nothing of a variance."""
+        mean = self.reduced("ReduceMean", x, axes)
+        centred = self("Sub", x, mean)
+        return mean, self.reduced("ReduceMean", self("Mul", centred, centred), axes), centred
+
+    def result(self, number: int, name: str) -> None:
+        """The node's result of that number, if it has one."""
+        outputs = self.node.outputs
+        if number < len(outputs) and outputs[number]:
+            name = self.seen(name, self.shape(outputs[number]))
+            like = Node(self.node.name, self.node.op, (), (outputs[number],), {}, self.node.source, self.node.scope)
+            finish(self.planner, like, name)
+
+
+def _last_axes(steps: Steps, rank: int) -> tuple[int, ...]:
+    return tuple(range(int(steps.attrs["axis"]) % rank, rank))
+
+
+def layer_norm(planner: Planner, node: Node) -> None:
+    steps = Steps(planner, node)
+    scale, bias = (*node.inputs[1:], "")[:2]
+    x = steps.wide(node.inputs[0])
+    mean, variance, centred = steps.moments(x, _last_axes(steps, len(steps.shape(x))))
+    inverse = steps.inverse(variance)
+    y = steps("Mul", steps("Mul", centred, inverse), scale)
+    steps.result(0, steps("Add", y, bias) if bias else y)
+    steps.result(1, mean)
+    steps.result(2, inverse)
+
+
+def rms_norm(planner: Planner, node: Node) -> None:
+    steps = Steps(planner, node)
+    x = steps.wide(node.inputs[0])
+    mean = steps.reduced("ReduceMean", steps("Mul", x, x), _last_axes(steps, len(steps.shape(x))))
+    steps.result(0, steps("Mul", steps("Mul", x, steps.inverse(mean)), node.inputs[1]))
+
+
+def batch_norm(planner: Planner, node: Node) -> None:
+    steps = Steps(planner, node)
+    x = steps.wide(node.inputs[0])
+    shape = steps.shape(x)
+    rank = len(shape)
+    axes = [a for a in range(rank) if a != 1 and rank > 1]
+    channels = [1 if a in axes else n for a, n in enumerate(shape)]
+    scale, bias, mean, variance = (steps.seen(steps.wide(name), channels) for name in node.inputs[1:])
+    if steps.attrs["training_mode"]:
+        old, momentum = (mean, variance), float(steps.attrs["momentum"])
+        mean, variance, centred = steps.moments(x, axes)
+        for number, (before, now) in enumerate(zip(old, (mean, variance)), 1):
+            kept = steps("Mul", before, steps.number(momentum, before))
+            steps.result(number, steps("Add", kept, steps("Mul", now, steps.number(1 - momentum, now))))
+    else:
+        centred = steps("Sub", x, mean)
+    factor = steps("Mul", steps.inverse(variance), scale)
+    steps.result(0, steps("Add", steps("Mul", centred, factor), bias))
+
+
+def _standardised(steps: Steps, x: str, groups: int) -> str:
+    """x of a batch and channels, standardised over each group of channels."""
+    n, c, *space = steps.shape(x)
+    grouped = steps.seen(x, (n, groups, c // groups * prod(space)))
+    _, variance, centred = steps.moments(grouped, (2,))
+    return steps("Mul", centred, steps.inverse(variance))
+
+
+def group_norm(planner: Planner, node: Node) -> None:
+    """GroupNormalization, and InstanceNormalization with a group for each channel."""
+    steps = Steps(planner, node)
+    x, scale, bias = (steps.wide(name) for name in node.inputs)
+    shape = steps.shape(x)
+    groups = int(steps.attrs["num_groups"]) if node.op == "GroupNormalization" else shape[1]
+    y = _standardised(steps, x, groups)
+    count = prod(steps.shape(scale))
+    if count != groups:
+        y = steps.seen(y, shape)
+    channels = (1, count, *(1,) * (len(steps.shape(y)) - 2))
+    scale, bias = steps.seen(scale, channels), steps.seen(bias, channels)
+    steps.result(0, steps("Add", steps("Mul", y, scale), bias))
+
+
+def log_softmax(planner: Planner, node: Node) -> None:
+    """x - max - log(sum(exp(x - max)))."""
+    steps = Steps(planner, node)
+    x = steps.wide(node.inputs[0])
+    axis = (int(steps.attrs["axis"]) % len(steps.shape(x)),)
+    below = steps("Sub", x, steps.reduced("ReduceMax", x, axis))
+    total = steps.reduced("ReduceSum", steps("Exp", below), axis)
+    steps.result(0, steps("Sub", below, steps("Log", total)))
+
+
+RULES: dict[str, Rule] = {
+    "LayerNormalization": layer_norm,
+    "RMSNormalization": rms_norm,
+    "BatchNormalization": batch_norm,
+    "GroupNormalization": group_norm,
+    "InstanceNormalization": group_norm,
+    "LogSoftmax": log_softmax,
+}
