@@ -218,10 +218,23 @@ class Planner:
     # ---- decisions --------------------------------------------------------------------------------------------
 
     def want(self, name: str, scheme: Scheme, dtype: str | None = None, reason: str = "") -> str:
-        return self._want(name, scheme, None, dtype, reason)
+        return self._numbered(self._want(name, scheme, None, dtype, reason), scheme)
 
     def want_layout(self, name: str, layout: Layout, dtype: str | None = None, reason: str = "") -> str:
         return self._want(name, None, layout, dtype, reason)
+
+    def _numbered(self, name: str, scheme: Scheme) -> str:
+        """A value that lies as `scheme` says, seen in that scheme: another of the same layout may number its digits otherwise."""
+        if self.values[name].scheme == scheme:
+            return name
+        key = (name, str(scheme), "seen")
+        if key not in self.switched:
+            seen = self.fresh(f"{name}.seen")
+            self.shown[seen] = replace(self.shown[name], name=seen)
+            node = Node(self.fresh(f"See_{name}"), "Identity", (name,), (seen,))
+            self.view(node, name, scheme)
+            self.switched[key] = seen
+        return self.switched[key]
 
     def _want(self, name: str, scheme: Scheme | None, layout: Layout | None, dtype: str | None, reason: str) -> str:
         dtype = dtype or self.device_dtype(name)
