@@ -59,6 +59,13 @@ def plan(graph: Graph, options: LayoutOptions | None = None) -> tuple[Placed, tu
     return Planner(graph, options or LayoutOptions()).run()
 
 
+#: operators whose result is one of their operands, up to its sign
+CHOOSES = {"Relu", "Max", "Min", "Neg", "Abs", "Identity", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"}
+MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Expand", "Split", "Concat"}
+#: operators that round float operands to half when float_dtype is mixed
+PRODUCTS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
+
+
 class Planner:
     def __init__(self, graph: Graph, options: LayoutOptions):
         self.graph, self.options = graph, options
@@ -72,6 +79,13 @@ class Planner:
         self.names = set(graph.values) | {n.name for n in graph.nodes}
         self.base_of: dict[str, str] = {}  # view -> what it is a view of
         self.literals: dict[str, np.ndarray] = {}
+        self.readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in set(node.inputs):
+                self.readers.setdefault(name, []).append(node)
+        self._halves: dict[str, str] = {}
+        self.made: dict[str, PlacedNode] = {}
+        self.taken: set[str] = set()  # names of nodes that the node before them computes too
 
     # ---- the walk ---------------------------------------------------------------------------------------------
 
@@ -80,11 +94,11 @@ class Planner:
 
         for name, fixed in self.options.fixed.items():
             if name in self.graph.inputs and isinstance(fixed, Fixed):
-                self._place_input(name, fixed.layout, fixed.scheme, fixed.device_dtype, "placed by the Context")
+                self.place_input(name, fixed.layout, fixed.scheme, fixed.device_dtype, "placed by the Context")
         misuses: list[Misuse] = []
         for node in self.graph.nodes:
             try:
-                if not self._known(node):
+                if node.name not in self.taken and not self._known(node):
                     rule = rule_of(node, self)
                     if rule is None:
                         raise NotOnBoard("no emitter for the board")
@@ -245,7 +259,7 @@ class Planner:
         if name in self.graph.constants or name in self.literals:
             return self._constant_copy(name, goal, scheme, dtype, reason)
         if current is None:
-            self._place_input(name, goal, scheme, dtype, reason)
+            self.place_input(name, goal, scheme, dtype, reason)
             return name
         key = (name, str(goal), dtype)
         if key not in self.switched:
@@ -259,9 +273,9 @@ class Planner:
             dtype = self.device_dtype(name)
             self.values[name] = replace(self._constant_value(name, scheme.layout(dtype), scheme, dtype), name=name)
         else:
-            self._place_input(name, scheme.layout(self.device_dtype(name)), scheme, self.device_dtype(name), reason)
+            self.place_input(name, scheme.layout(self.device_dtype(name)), scheme, self.device_dtype(name), reason)
 
-    def _place_input(self, name: str, layout: Layout, scheme: Scheme | None, dtype: str, reason: str) -> None:
+    def place_input(self, name: str, layout: Layout, scheme: Scheme | None, dtype: str, reason: str) -> None:
         value = self.shown[name]
         if value.size:
             layout.check(value.shape, dtype, name)
@@ -344,6 +358,13 @@ class Planner:
             self.values[name] = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, pad)
             self.history.append(Event(name, str(layout), reason or f"result of {node.op}"))
         self.nodes.append(PlacedNode(replace(node, inputs=tuple(inputs)), emitter, kernel, batches))
+        self.made |= dict.fromkeys(names, self.nodes[-1])
+
+    def withdraw(self, placed: PlacedNode, name: str, into: Node) -> None:
+        """Take a node out again whose one result another computes on its way."""
+        self.nodes.remove(placed)
+        del self.made[name], self.values[name]
+        self.history.append(Event(name, "", f"computed within {into.name}"))
 
     def view(self, node: Node, name: str, scheme: Scheme | None, layout: Layout | None = None) -> None:
         """The node's result is its input seen in another way: it lies in the same place."""
@@ -355,6 +376,43 @@ class Planner:
         self.base_of[result.name] = name
         self.nodes.append(PlacedNode(replace(node, inputs=(name,)), "view"))
         self.history.append(Event(result.name, str(where), f"a view of {name}"))
+
+    def next_is(self, name: str, op: str) -> Node | None:
+        """The only reader of a value of the graph, if it is an `op`: whoever computes the value may compute that too."""
+        readers = self.readers.get(name, [])
+        found = len(readers) == 1 and readers[0].op == op and name not in self.graph.outputs
+        return readers[0] if found else None
+
+    def result_dtype(self, op: str, operands: Sequence[str], out: str) -> str:
+        """The device dtype of a result: with half operands for products, half also where that loses nothing, because the
+        operator only chooses between halves, or because only products read the result."""
+        dtype = self.device_dtype(out)
+        if dtype != "single" or not self.halves:
+            return dtype
+        chosen = op in CHOOSES and all(self.device_dtype(name) == "half" for name in operands)
+        return "half" if chosen or self._rounded(out) else dtype
+
+    def _rounded(self, name: str) -> bool:
+        """Whether all that reads a value of the graph rounds it to half."""
+        readers = self.readers.get(name, [])
+        return (
+            bool(readers)
+            and name not in self.graph.outputs
+            and name not in self.options.fixed
+            and all(
+                name not in node.inputs[2:]
+                and (node.op in PRODUCTS or (node.op in CHOOSES | MOVES and self._rounded(node.outputs[0])))
+                for node in readers
+            )
+        )
+
+    def rounded(self, name: str) -> str:
+        """The singles of a value as halves, rounded once however many ask."""
+        from mlsdk.pipeline.layout.rules import cast_to
+
+        if name not in self._halves:
+            self._halves[name] = cast_to(self, name, "half")
+        return self._halves[name]
 
     def apply(
         self,

@@ -15,6 +15,7 @@ from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, local_rows, spread
 from mlsdk.pipeline.layout import gradients, moving, normalizing, pointwise, reducing, windows
+from mlsdk.pipeline.layout.fusing import fuse
 from mlsdk.pipeline.layout.moving import MOVED, anywhere, known, reshape
 from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
@@ -50,7 +51,9 @@ def elementwise(planner: Planner, node: Node, kernel: str = "") -> None:
     ]
     pad = padding_of(planner, node.op, operands, scheme)
     kernel = kernel or kernel_of(planner, node)
-    planner.put(node, "elementwise", operands, [scheme], kernel=kernel, pad=pad)
+    dtype = planner.result_dtype(node.op, operands, out)
+    node, operands, kernel = fuse(planner, node, operands, kernel, scheme, dtype)
+    planner.put(node, "elementwise", operands, [scheme], dtypes=[dtype], kernel=kernel, pad=pad)
 
 
 def padding_of(planner: Planner, op: str, operands: Sequence[str], scheme: Scheme) -> str:

@@ -16,6 +16,7 @@ from mlsdk.pipeline.ir.layout import EXTENT, L2B, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.planes import Plane, Split, plane_scheme
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme
+from mlsdk.pipeline.layout.depth import to_depth
 from mlsdk.pipeline.ops.convolution import Window, transposed_window, window_of
 from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.conv import UNIT
@@ -124,6 +125,31 @@ def _fits(x: Plane, y: Plane, found: dict, unit: int, dtypes: tuple[str, str], g
     return True
 
 
+def _to_depth(planner: Planner, node: Node, window: Window, dtype: str) -> Node | None:
+    shape, s = planner.shape(node.inputs[0]), window.strides[0]
+    if len(shape) != 4:
+        return None
+    deep = (shape[0], shape[1] * s * s, -(-shape[2] // s), -(-shape[3] // s))
+    return to_depth(planner, node, window, dtype, split_for(deep, dtype))
+
+
+def _pays_to_round(x: Plane, y: Plane, found: dict, mode: Mode) -> bool:
+    """Whether a pass that writes the singles of x as halves costs less than a convolution gains from them: fewer tiles, for
+    each of which all weights come again, and half the rows to load."""
+    window = windows.Window(x, y, found["window"], found["step"], found["apart"], found["border"])
+    tiles, compute = {}, 0.0
+    for dtype in ("single", "half"):
+        try:
+            rows, columns = windows.choose("", window, UNIT["h"], dtype, "half", BIAS_WORDS // mode.acc_words)
+        except EmitError:
+            return dtype == "single"
+        tiles[dtype] = y.images * -(-y.rows // rows)
+        products = prod(window.kernel) * x.blocks * window.parts * mode.steps * y.blocks * mode.outs
+        compute = sum(products * mode.period(s.groups) for s in windows.segments(window, columns))
+    size = x.images * x.rows * windows.row_lw(x, "single")
+    return (tiles["single"] - tiles["half"]) * compute + size / 16 > size / 8
+
+
 # ---- convolution --------------------------------------------------------------------------------------------------
 
 
@@ -147,6 +173,10 @@ def conv(planner: Planner, node: Node) -> None:
             w, groups = _dense(planner, w, groups, merged), merged
             shape_w = planner.shape(w)
     half = planner.halves and planner.device_dtype(x) != "double"
+    deep = _to_depth(planner, node, window, "half" if half else planner.device_dtype(x))
+    if deep is not None:
+        conv(planner, deep)
+        return
     found = _attributes(window)
     source, plane = plane_of(planner, x, "half" if half else "")
     source = planner.clean(source)
@@ -161,8 +191,12 @@ def conv(planner: Planner, node: Node) -> None:
             source = planner.want(source, alone, reason="groups of channels")
             plane = Plane.of(shape, alone)  # type: ignore[assignment]
     scheme = plane_scheme(out, split)
+    y = Plane.of(out, scheme)
+    assert y is not None
+    if mode.name == "h" and planner.device_dtype(source) == "single" and _pays_to_round(plane, y, found, mode):
+        source = planner.rounded(source)
     dtypes = (planner.device_dtype(source), dtype)
-    if not _fits(plane, Plane.of(out, scheme), found, UNIT[mode.name], dtypes, BIAS_WORDS // mode.acc_words):  # type: ignore[arg-type]
+    if not _fits(plane, y, found, UNIT[mode.name], dtypes, BIAS_WORDS // mode.acc_words):
         by_product(planner, replace(node, inputs=(source, *node.inputs[1:])), window)
         return
     weights = _weights(planner, node, w, w_dtype, mode, scheme, split, plane, groups)
@@ -173,6 +207,10 @@ def conv(planner: Planner, node: Node) -> None:
         inputs.append(planner.want(bias, Scheme((scheme.axes[1],), 0, _copies(scheme, split)), wanted, reason="bias"))
     placed = replace(node, attrs={**node.attrs, **found, "groups": groups})
     if bias is None or fused:
+        relu = planner.next_is(node.outputs[0], "Relu")
+        if relu is not None:
+            planner.taken.add(relu.name)
+            placed = replace(placed, outputs=relu.outputs, attrs={**placed.attrs, "activation": relu.op})
         planner.put(placed, "conv", inputs, [scheme], dtypes=[dtype], kernel=mode.name, pad=LANES)
         return
     middle = planner.temporary(node.outputs[0], out)

@@ -38,7 +38,7 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     steps = window.kernel[0] * window.kernel[1] * blocks * mode.steps
     rows, columns = windows.choose(call.node.name, window, unit, x.dtype, y.dtype, BIAS_WORDS // mode.acc_words)
     segments = windows.segments(window, columns)
-    constants = {"const0": windows.border_row(window, x.dtype)}
+    constants = {windows.BORDER: windows.border_row(window, x.dtype)}
     bases: dict[int, int] = {}
     for segment in segments:
         if segment.groups not in bases:
@@ -53,18 +53,19 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
         asm, mode, w, steps, window.y.blocks * mode.outs, row_groups, LC_HALVES, LC_HALF, bias is not None, groups == 1
     )
     weights.bring()
-    for tile in windows.row_tiles(window, rows):
-        tags = windows.start_rows(asm, window, tile, x, "const0")
-        asm.wait(*tags)
+    tiles = list(windows.row_tiles(window, rows))
+    flow = windows.Flow(asm, window, tiles, segments, x, y)
+    for number in range(len(tiles)):
         for segment in segments:
             patch = Patch(window, segment, unit)
             weights.start()
-            windows.load_patch(asm, patch, tile, x, mode.name[0])
+            flow.load(number, patch, mode.name[0])
             windows.set_base(asm, bases[segment.groups])
             weights.run(_rows(patch, mode, y, blocks, groups), LB_BIAS if bias is not None else None)
             windows.clear_base(asm)
-            windows.store_segment(asm, window, tile, segment, y)
-        asm.wait(*windows.start_results(asm, window, tile, y))
+            if call.node.attrs.get("activation") == "Relu":
+                _rectify(asm, segment.groups * window.y.blocks * 4 * QUAD_LW[y.dtype], y.dtype)
+            flow.store(number, segment)
     return asm, constants
 
 
@@ -92,6 +93,20 @@ def _rows(patch: Patch, mode: Mode, y: Tensor, blocks: int, groups: int) -> gemm
         out,
         y.dtype,
     )
+
+
+def _rectify(asm: Asm, size: int, dtype: str) -> None:
+    """max(x, 0) of `size` LW of results in LM1, by way of the accumulators, which are free between segments."""
+    asm.pe(f"zero $lr{gemm_pipeline.BIAS}v")
+    asm.nop(1)
+    letter = {"half": "h", "single": "f", "double": "d"}[dtype]
+    most = gemm_pipeline.BIAS // 8 * 4  # LW that the accumulators hold
+    for start in range(0, size, most):
+        words = range(2 * start, 2 * min(start + most, size), 8)
+        for i, word in enumerate(words):
+            asm.pe(f"{letter}max $ln{word}v $lr{gemm_pipeline.BIAS}v $lr{8 * i}v")
+        for i, word in enumerate(words):
+            asm.pe(f"lpassa $lr{8 * i}v $ln{word}v")
 
 
 def _load_bias(asm: Asm, bias: Tensor, call: Call) -> None:

@@ -83,7 +83,7 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     rows, columns = windows.choose(call.node.name, window, lw, x.dtype, y.dtype, most)
     segments = windows.segments(window, columns)
     lowest = LOWEST[x.dtype] if kernel == "max" else 0
-    constants = {"const0": windows.border_row(window, x.dtype, lowest)}
+    constants = {windows.BORDER: windows.border_row(window, x.dtype, lowest)}
     tiles = list(windows.row_tiles(window, rows))
     sources = _Sources(asm, call, window, compute, weights, bias)
     fill = ""
@@ -103,21 +103,20 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     if kernel == "average":
         factors = _Factors(asm, call, window, compute, tiles, segments)
         constants["factors"] = factors.data
-    for number, tile in enumerate(tiles):
-        asm.wait(*windows.start_rows(asm, window, tile, x, "const0"))
+    flow = windows.Flow(asm, window, tiles, segments, x, y)
+    for number in range(len(tiles)):
         for index, segment in enumerate(segments):
             patch = Patch(window, segment, lw)
             if factors is not None:
                 factors.load(number * len(segments) + index)
-            windows.load_patch(asm, patch, tile, x, compute, fill)
+            flow.load(number, patch, compute, fill)
             for blocks in sources.chunks():
                 sources.load(blocks)
                 windows.set_base(asm, bases[segment.groups])
                 for block in blocks:
                     _emit_block(asm, patch, block, block - blocks[0], taps, compute, y, sources)
                 windows.clear_base(asm)
-            windows.store_segment(asm, window, tile, segment, y)
-        asm.wait(*windows.start_results(asm, window, tile, y))
+            flow.store(number, segment)
     return asm, constants
 
 

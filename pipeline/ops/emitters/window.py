@@ -30,6 +30,7 @@ from mlsdk.pipeline.ops.emitters.slots import Slot, fill_slots
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, finish_download, pipeline, start_download
 
 # L2BM: rows of the input, rows of the result, and what is left for weights. L1BM: below are weights, above is bias.
+BORDER = "const0"  # symbol of the row that stands for those outside the input
 LC_ROWS, LC_ROWS_SIZE = 0, 12288
 LC_OUT, LC_OUT_SIZE = 12288, 8192
 LC_FREE = 20480
@@ -245,6 +246,38 @@ def start_rows(asm: Asm, window: Window, tile: Rows, x: Tensor, border: str) -> 
     """Moves of a tile's input rows into slots of L2BM: slot (part, row), the same place for all L2Bs. `border`: the symbol
     of a row that stands for those outside the input."""
     return fill_slots(asm, list(_slots(window, tile, x, border)), row_lw(window.x, x.dtype), LC_ROWS)
+
+
+class Flow:
+    """Tiles one after another: while one computes, the rows of the next and the results of the one before are on their way."""
+
+    def __init__(self, asm: Asm, window: Window, tiles: list[Rows], segments: list[Columns], x: Tensor, y: Tensor):
+        self.asm, self.window, self.tiles, self.segments, self.x, self.y = asm, window, tiles, segments, x, y
+        self._coming = self._rows(0)
+        self._going: list[int] = []
+
+    def _rows(self, number: int) -> list[int]:
+        if number >= len(self.tiles):
+            return []
+        return start_rows(self.asm, self.window, self.tiles[number], self.x, BORDER)
+
+    def load(self, number: int, patch: Patch, kind: str, fill: str = "") -> None:
+        """The patch of a segment of tile `number` into LM0."""
+        self.asm.wait(*self._coming)
+        self._coming = []
+        load_patch(self.asm, patch, self.tiles[number], self.x, kind, fill)
+        if patch.columns == self.segments[-1]:
+            self._coming = self._rows(number + 1)
+
+    def store(self, number: int, segment: Columns) -> None:
+        """The results of a segment out of LM1, and to DRAM with the tile's last."""
+        self.asm.wait(*self._going)
+        self._going = []
+        store_segment(self.asm, self.window, self.tiles[number], segment, self.y)
+        if segment == self.segments[-1]:
+            self._going = start_results(self.asm, self.window, self.tiles[number], self.y)
+        if number + 1 == len(self.tiles):
+            self.asm.wait(*self._going)
 
 
 def border_row(window: Window, dtype: str, fill: int = 0) -> np.ndarray:

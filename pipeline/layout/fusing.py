@@ -1,0 +1,106 @@
+"""Elementwise nodes that become one: a value that only the next of them reads stays in the PEs.
+
+The steps lie in the attribute `steps` of the last node, one JSON text each: [kernel, operands, attributes]. Operands count the
+node's inputs first, then the results of the steps before. An intermediate is not rounded to half, whatever its dtype was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mlsdk.errors import MLSDKError
+from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.ir.placed import PlacedNode
+from mlsdk.pipeline.ir.scheme import Scheme
+from mlsdk.pipeline.ops.emitters.elementwise import ROOMS, Task, compute_dtype, program_of
+from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused, fusible, kernel_attrs
+
+if TYPE_CHECKING:
+    from mlsdk.pipeline.layout.planner import Planner
+
+MOST_STEPS = 8
+
+
+def fuse(
+    planner: Planner, node: Node, operands: Sequence[str], kernel: str, scheme: Scheme, dtype: str
+) -> tuple[Node, list[str], str]:
+    """The node, its operands and its kernel, with those operands' own nodes in it that nothing else needs."""
+    kernel, operands = kernel or node.op, list(operands)
+    if not fusible(kernel, [dtype, *(planner.device_dtype(name) for name in operands)]):
+        return node, operands, kernel
+    steps = (json.dumps([kernel, list(range(len(operands))), kernel_attrs(kernel, node)]),)
+    inputs, taken = operands, []
+    for name in dict.fromkeys(operands):
+        source = _source(planner, node, name, scheme)
+        merged = _merged(planner, source, name, inputs, steps, dtype) if source is not None else None
+        if source is not None and merged is not None:
+            inputs, steps = merged
+            taken.append((name, source))
+    if not taken:
+        return node, operands, kernel
+    for name, source in taken:
+        planner.withdraw(source, name, node)
+    return replace(node, attrs={"steps": steps}), inputs, FUSED
+
+
+def _source(planner: Planner, node: Node, name: str, scheme: Scheme) -> PlacedNode | None:
+    """The elementwise node that gives an operand which only `node` reads, lying like its result."""
+    source = planner.made.get(name)
+    readers = planner.readers.get(name, [])
+    if (
+        source is None
+        or source.emitter != "elementwise"
+        or [reader.name for reader in readers] != [node.name]
+        or name in planner.graph.outputs
+        or name in planner.options.fixed
+        or planner.values[name].scheme != scheme
+        or any(name in placed.node.inputs for placed in planner.nodes)
+    ):
+        return None
+    return source
+
+
+def _merged(
+    planner: Planner, source: PlacedNode, name: str, inputs: list[str], steps: tuple[str, ...], dtype: str
+) -> tuple[list[str], tuple[str, ...]] | None:
+    """Inputs and steps with those of `source` in front, or None where they do not fit."""
+    dtypes = [planner.device_dtype(n) for n in source.node.inputs] + [planner.device_dtype(name)]
+    if source.kernel != FUSED and not fusible(source.kernel or source.node.op, dtypes):
+        return None
+    first = source.node.attrs.get("steps") or (
+        json.dumps(
+            [
+                source.kernel or source.node.op,
+                list(range(len(source.node.inputs))),
+                kernel_attrs(source.kernel or source.node.op, source.node),
+            ]
+        ),
+    )
+    assert isinstance(first, tuple)
+    mine = list(dict.fromkeys([*(n for n in inputs if n != name), *source.node.inputs]))
+    if len(mine) not in ROOMS or len(first) + len(steps) > MOST_STEPS:
+        return None
+    theirs = [mine.index(n) for n in source.node.inputs]
+    result = len(mine) + len(first) - 1
+    moved = [result if n == name else mine.index(n) for n in inputs]
+    joined = (
+        *(_moved(step, theirs, len(mine)) for step in first),
+        *(_moved(step, moved, len(mine) + len(first)) for step in steps),
+    )
+    types = tuple(planner.device_dtype(n) for n in mine)
+    if not fusible("Identity", [*types, dtype]):
+        return None
+    try:
+        program_of(Task(Fused(joined), compute_dtype((*types, dtype)), types, dtype))
+    except MLSDKError:
+        return None
+    return mine, joined
+
+
+def _moved(step: str, inputs: Sequence[int], results: int) -> str:
+    """A step whose inputs and earlier results have other numbers."""
+    kernel, operands, attrs = json.loads(step)
+    return json.dumps([kernel, [inputs[i] if i < len(inputs) else i - len(inputs) + results for i in operands], attrs])
