@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,13 +53,14 @@ def max_pool_gradient(planner: Planner, node: Node) -> None:
 
 def _pooled(planner: Planner, node: Node) -> str:
     """The maxima: those of the forward pass, if it computes them."""
+    x, gradient = node.inputs
     own = _window_attrs(node)
     for other in planner.graph.nodes:
-        if other.op == "MaxPool" and other.inputs == node.inputs[:1] and _window_attrs(other) == own:
-            if planner.placed(other.outputs[0]) is not None:
-                return other.outputs[0]
-    attrs = {key: value for key, value in node.attrs.items()}
-    x, gradient = node.inputs
+        if other.op == "MaxPool" and other.inputs == (x,) and _window_attrs(other) == own:
+            best = planner.placed(other.outputs[0])
+            if best is not None and best.device_dtype == planner.device_dtype(x):  # a rounded one equals no element
+                return best.name
+    attrs: dict[str, Any] = dict(node.attrs)
     return planner.apply(node, "MaxPool", (x,), planner.shape(gradient), dtype=planner.value(x).dtype, **attrs)
 
 

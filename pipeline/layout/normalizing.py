@@ -1,10 +1,10 @@
-"""The planner's rules for normalisations: reductions and elementwise nodes in place of one. What lies between is at least single."""
+"""The planner's rules for normalisations: reductions and elementwise nodes, in single where the operands are halves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Steps:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.planner.shape(name)
 
-    def __call__(self, op: str, *inputs: str, shape: Sequence[int] = (), **attrs: object) -> str:
+    def __call__(self, op: str, *inputs: str, shape: Sequence[int] = (), **attrs: Any) -> str:
         """One elementwise node (or, with `shape`, another), its result's name."""
         planner = self.planner
         dtype = planner.value(inputs[0]).dtype
