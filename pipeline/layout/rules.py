@@ -19,7 +19,7 @@ from mlsdk.pipeline.layout.fusing import fuse
 from mlsdk.pipeline.layout.moving import MOVED, anywhere, known, reshape
 from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
-from mlsdk.pipeline.ops.emitters.gemm_modes import mode_of, weights_layout
+from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, mode_of, weights_layout
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS
 from mlsdk.pipeline.ops.table import attributes
 
@@ -319,16 +319,19 @@ def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, tra
     wide_b = (1,) * (rank - len(shape_b)) + shape_b
     batch = [x for x in range(rank - 2) if wide_b[x] > 1]
 
-    scheme_a = _rows_scheme(planner, a, shape_a, trans_a, batch, rank) or _new_rows(wide_a, batch, shape_c)
-    scheme_c = _with_lane(scheme_a, n, shape_c, wide_a)
+    mode = mode_of(planner.device_dtype(a), _weights_dtype(planner, b), planner.halves)
+    columns = not batch and columns_pay(mode, prod(shape_c[:-1]), k, n)
+    if columns:
+        scheme_a = Scheme(spread(shape_a[:-1], None, levels=(L1B, MAB)).axes + (_blocks(k, -1),), rank - 1, _ALL)
+        scheme_c = Scheme((*scheme_a.axes[:-1], (*_ALL, *_blocks(-(-n // EXTENT[L2B]), -1))), rank - 1)
+    else:
+        scheme_a = _rows_scheme(planner, a, shape_a, trans_a, batch, rank) or _new_rows(wide_a, batch, shape_c)
+        scheme_c = _with_lane(scheme_a, n, shape_c, wide_a)
     own_a = scheme_a.restrict(shape_a, (*shape_c[:-1], k))
     a_placed = planner.want(a, own_a.permute((1, 0)) if trans_a else own_a, reason=f"rows of {node.op}")
 
-    dtype_a = planner.device_dtype(a_placed)
-    dtype_b = planner.device_dtype(b)
-    if b in planner.graph.constants and planner.halves and dtype_b != "double":
-        dtype_b = "half"
-    mode = mode_of(dtype_a, dtype_b, planner.halves)
+    dtype_b = _weights_dtype(planner, b)
+    mode = mode_of(planner.device_dtype(a_placed), dtype_b, planner.halves)
     batch_subs = []
     for x in range(rank - len(shape_b), rank - 2):
         batch_subs.append(_batch_subs(scheme_c, x, batch) if x in batch else ())
@@ -357,6 +360,35 @@ def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, tra
     elementwise(
         planner, Node(planner.fresh(f"{node.name}.bias"), "Add", (middle, bias), (out,), {}, node.source, node.scope)
     )
+
+
+_ALL = (Digit(EXTENT[L2B], L2B, 1),)
+
+
+def _blocks(n: int, rank: int) -> tuple[Digit, ...]:
+    blocks = -(-n // BLOCK)
+    return (Digit(blocks, LOCAL, rank),) if blocks > 1 else ()
+
+
+def _weights_dtype(planner: Planner, b: str) -> str:
+    """Constant weights are stored as what the product reads."""
+    dtype = planner.device_dtype(b)
+    return "half" if b in planner.graph.constants and planner.halves and dtype != "double" else dtype
+
+
+def columns_pay(mode: Mode, m: int, k: int, n: int) -> bool:
+    """Whether a product of few rows is quicker when the L2Bs share the columns and each has all rows: every weight goes to
+    one L2B (eight of them take 256 LW a step), not to all (32)."""
+    blocks = -(-k // BLOCK) * mode.steps * -(-n // BLOCK) * mode.outs
+    if n < EXTENT[L2B] * BLOCK:
+        return False
+
+    def steps(parts: int) -> float:
+        rows = -(-m // (EXTENT[L2B] * EXTENT[L1B] * EXTENT[MAB] // parts))
+        return max(blocks / parts * mode.period(-(-rows // 4)), blocks * mode.block_lw / (32 * parts))
+
+    spreading = 64 + m * k / 4 / 32
+    return steps(EXTENT[L2B]) + spreading < steps(1)
 
 
 def _fusable(planner: Planner, bias: str, n: int, dtype_c: str) -> bool:

@@ -16,6 +16,7 @@ from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.constants import load_constants
 from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Formula
 from mlsdk.pipeline.ops.emitters.fragment import Call
+from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, WriteFormula, kernels_of
 from mlsdk.pipeline.ops.emitters.stream import Feed, lc_needed, stream
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, room
@@ -144,6 +145,10 @@ def program_of(task: Task) -> Program:
 
 def emit_elementwise(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     inputs = [t for t in call.inputs if t is not None]
+    if call.kernel == FUSED:
+        steps = Fused(tuple(call.node.attrs["steps"]))  # type: ignore[arg-type]
+        dtypes = [t.dtype for t in (*inputs, call.outputs[0])]
+        return emit_formula(call, steps, inputs, call.outputs[0], compute_dtype(dtypes))
     name, _, narrow = (call.kernel or call.node.op).partition(":uint8")
     kernel, compute = find_kernel(call.node.name, name + narrow, [t.dtype for t in (*inputs, call.outputs[0])])
     values = {**lookup(call.node.op).attrs, **call.node.attrs}
