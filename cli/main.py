@@ -15,6 +15,7 @@ from mlsdk.cli import exit_codes
 # name -> (module:command, help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "build": ("mlsdk.cli.build:build", "Build a workflow; what is in the store is not built again."),
+    "dashboard": ("mlsdk.cli.dashboard.command:dashboard", "Show a codegen_dir, or a store, in the browser."),
     "run": ("mlsdk.cli.build:run", "Build a workflow, run it on the board, and print its summary."),
     "store": ("mlsdk.cli.store:store", "Look into the artifact store, check it, clean it."),
     "vsm": ("mlsdk.cli.vsm:vsm", "Check and run MN-Core 2 assembly."),

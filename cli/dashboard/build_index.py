@@ -1,0 +1,212 @@
+"""Make the index of a codegen_dir: an SQLite file with its nodes, values and program parts.
+
+    python -m mlsdk.cli.dashboard.build_index SPEC FILE
+
+Large folders are indexed by this process of its own, so that the server stays small and a damaged file cannot hurt it.
+What cannot be read becomes a row of `problem`; the rest is indexed all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from . import files, vsm
+from .layers import Joiner
+from .onnx_nodes import read_onnx
+from .problems import Missing, Problem
+from .sources import Source, open_source
+
+T = TypeVar("T")
+
+#: columns of a layer that are searched, sorted and summed
+LAYER_COLUMNS = (
+    "seq", "name", "op", "kind", "batches", "dtype", "stage", "scope", "source", "note", "layout", "location", "flops",
+    "start", "end", "steps", "us", "share", "pe_steps", "stall", "moves", "dram_bytes", "bound", "achieved", "lm0_low",
+    "lm0_high", "lm1_low", "lm1_high", "lm_bytes", "lines",
+)  # fmt: skip
+LAYER_JSON = ("attrs", "inputs", "outputs", "limits")
+VALUE_COLUMNS = (
+    "seq", "name", "dtype", "device_dtype", "shape", "layout", "origin", "pad", "segment", "offset", "size", "first", "last",
+)  # fmt: skip
+
+_TRANSFER = re.compile(r"^MNCore(?:Download|Upload)\((.*)\)  # .* at .*\+\d+, (\d+) LW$", re.M)
+
+SCHEMA = f"""
+CREATE TABLE problem(file TEXT, message TEXT);
+CREATE TABLE fact(name TEXT PRIMARY KEY, value TEXT);
+CREATE TABLE layer({", ".join(LAYER_COLUMNS)}, {", ".join(LAYER_JSON)});
+CREATE TABLE value({", ".join(VALUE_COLUMNS)});
+CREATE TABLE part(seq INTEGER PRIMARY KEY, node TEXT, first_line INTEGER, lines INTEGER, mix TEXT);
+CREATE TABLE piece(part INTEGER, number INTEGER, text BLOB, PRIMARY KEY(part, number)) WITHOUT ROWID;
+CREATE TABLE node(file TEXT, seq INTEGER, name TEXT, op TEXT, domain TEXT, inputs TEXT, outputs TEXT, attrs TEXT,
+                  search TEXT, PRIMARY KEY(file, seq)) WITHOUT ROWID;
+CREATE TABLE onnx_value(file TEXT, name TEXT, dtype TEXT, shape TEXT, PRIMARY KEY(file, name)) WITHOUT ROWID;
+"""
+INDICES = """
+CREATE UNIQUE INDEX layer_seq ON layer(seq);
+CREATE INDEX layer_name ON layer(name);
+CREATE INDEX layer_steps ON layer(steps);
+CREATE INDEX value_name ON value(name);
+CREATE INDEX part_node ON part(node);
+CREATE INDEX node_name ON node(file, name);
+CREATE INDEX node_op ON node(file, op);
+"""
+
+
+def build(source: Source, path: str) -> None:
+    """Write the index to `path`; it appears there when it is whole."""
+    aside = f"{path}.{os.getpid()}.part"
+    connection = sqlite3.connect(aside)
+    try:
+        connection.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;" + SCHEMA)
+        _Builder(source, connection).run()
+        connection.executescript(INDICES)
+        connection.commit()
+    finally:
+        connection.close()
+    os.replace(aside, path)
+
+
+class _Builder:
+    def __init__(self, source: Source, connection: sqlite3.Connection) -> None:
+        self.source = source
+        self.db = connection
+
+    def run(self) -> None:
+        for name in self.source.entries():
+            if name.removesuffix(".zst").endswith(".onnx"):
+                self.attempt(name, lambda name=name: self.onnx(name.removesuffix(".zst")))
+        parts = self.attempt("model.vsm", self.program) or {}
+        document = {
+            name: self.attempt(name, lambda name=name: files.mapping(self.source, name, files.INDEX_LIMIT))
+            for name in ("placed.json", "plan.json", "simulation_result.json", "sources.json")
+        }
+        if document["placed.json"] is not None:
+            self.attempt("placed.json", lambda: self.layers(document, parts))
+
+    def attempt(self, name: str, action: Callable[[], T]) -> T | None:
+        """The result, or None and a row of `problem`."""
+        try:
+            return action()
+        except Missing:
+            return None  # the page says what is missing
+        except Problem as error:
+            self._problem(name, str(error))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            self._problem(name, f"{name} does not have the form that was expected ({type(error).__name__}: {error})")
+        return None
+
+    def _problem(self, name: str, message: str) -> None:
+        self.db.execute("INSERT INTO problem VALUES(?, ?)", (name, message))
+
+    def fact(self, name: str, value: Any) -> None:
+        self.db.execute("INSERT OR REPLACE INTO fact VALUES(?, ?)", (name, json.dumps(value)))
+
+    def onnx(self, name: str) -> None:
+        found = read_onnx(files.read(self.source, name, files.INDEX_LIMIT), name)
+        self.db.executemany(
+            "INSERT INTO node VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (
+                    name, at, node.name, node.op, node.domain, json.dumps(node.inputs), json.dumps(node.outputs),
+                    json.dumps(node.attrs), f"{node.name}\n{node.op}\n" + "\n".join(node.inputs + node.outputs),
+                )
+                for at, node in enumerate(found.nodes)
+            ),
+        )  # fmt: skip
+        self.db.executemany(
+            "INSERT OR REPLACE INTO onnx_value VALUES(?, ?, ?, ?)",
+            ((name, value, dtype, json.dumps(shape)) for value, (dtype, shape) in found.values.items()),
+        )
+        facts = {
+            "graph": found.graph,
+            "producer": found.producer,
+            "opsets": found.opsets,
+            "inputs": found.inputs,
+            "outputs": found.outputs,
+            "initializers": found.initializers,
+            "nodes": len(found.nodes),
+        }
+        self.fact(f"onnx:{name}", facts)
+
+    def program(self) -> dict[str, vsm.Part]:
+        stored = files.stored_name(self.source, "model.vsm")
+        if stored is None:
+            raise Missing("this codegen_dir has no model.vsm")
+        found: dict[str, vsm.Part] = {}
+        for seq, part in enumerate(vsm.parts(files.chunks(self.source, stored, limit=files.INDEX_LIMIT))):
+            row = (seq, part.node, part.first_line, part.lines, json.dumps(part.mix))
+            self.db.execute("INSERT INTO part VALUES(?, ?, ?, ?, ?)", row)
+            pieces = [(seq, number, text) for number, text in enumerate(part.pieces)]
+            self.db.executemany("INSERT INTO piece VALUES(?, ?, ?)", pieces)
+            part.pieces = []
+            _merge(found, part)
+        return found
+
+    def layers(self, document: Mapping[str, Any], parts: Mapping[str, vsm.Part]) -> None:
+        joiner = Joiner(
+            document["placed.json"],
+            document["plan.json"],
+            document["simulation_result.json"],
+            document["sources.json"],
+            parts,
+        )
+        self.db.executemany(
+            f"INSERT INTO layer VALUES({', '.join('?' * (len(LAYER_COLUMNS) + len(LAYER_JSON)))})",
+            (_layer_row(joiner.layer(at)) for at in range(len(joiner.order))),
+        )
+        self.db.executemany(
+            f"INSERT INTO value VALUES({', '.join('?' * len(VALUE_COLUMNS))})",
+            _value_rows(joiner, document["plan.json"], self.attempt("l3ir.txt", self.sizes) or {}),
+        )
+        placed = document["placed.json"]
+        self.fact("graph", {"name": placed["name"], "inputs": placed["inputs"], "outputs": placed["outputs"]})
+
+    def sizes(self) -> dict[str, int]:
+        """Long words of each value in DRAM, from the lines of l3ir.txt that move it."""
+        text = files.read(self.source, "l3ir.txt", files.INDEX_LIMIT).decode("utf-8", "replace")
+        return {name: int(size) for name, size in _TRANSFER.findall(text)}
+
+
+def _merge(found: dict[str, vsm.Part], part: vsm.Part) -> None:
+    before = found.setdefault(part.node, part)
+    if before is part:
+        return
+    before.lines += part.lines
+    for letter in part.high:
+        before.low[letter] = min(before.low.get(letter, 1 << 30), part.low[letter])
+        before.high[letter] = max(before.high.get(letter, 0), part.high[letter])
+
+
+def _layer_row(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (*(record[c] for c in LAYER_COLUMNS), *(json.dumps(record[c]) for c in LAYER_JSON))
+
+
+def _value_rows(joiner: Joiner, plan: Mapping[str, Any] | None, sizes: Mapping[str, int]) -> Iterable[tuple[Any, ...]]:
+    """Values with where they lie and, in steps of the plan, when they are first written and last read."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for at, name in enumerate(joiner.order):
+        node = joiner.nodes[name]
+        for value in node["outputs"]:
+            first.setdefault(value, at)
+        for value in node["inputs"]:
+            last[value] = at
+    whole = {name: size for name, kind, size in plan["segments"] if kind != "work"} if plan else {}
+    for seq, (name, value) in enumerate(joiner.values.items()):
+        segment, offset = joiner.slots.get(name, (None, None))
+        size = sizes.get(name, whole.get(segment))
+        yield (
+            seq, name, value["dtype"], value["device_dtype"], json.dumps(value["shape"]), value["layout"], value["origin"],
+            value["pad"], segment, offset, size, first.get(name), last.get(name),
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    build(open_source(sys.argv[1]), sys.argv[2])

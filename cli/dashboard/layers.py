@@ -1,0 +1,180 @@
+"""What is known about each node of the compiled graph, put together from the artifacts of several phases.
+
+placed.json              operators, emitters, dtypes, layouts
+plan.json                order, DRAM addresses
+simulation_result.json   steps, moves, bytes
+sources.json             source lines, module paths
+model.vsm.zst            instructions, reach in LM
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlsdk.device import spec
+
+from .flops import flops
+from .vsm import Part
+
+#: long words that DRAM can move in a step, all groups
+DRAM_LW_PER_STEP = spec.GROUPS * spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP
+#: a node whose moves fill DRAM's bandwidth to this share is bound by DRAM, otherwise by the moves' latency and number
+DRAM_SHARE = 0.65
+COMPUTE, DRAM, MOVES = "compute", "DRAM", "moves"
+
+
+def plain_attr(value: Any) -> Any:
+    """An attribute of placed.json as a person reads it."""
+    if isinstance(value, Mapping):
+        if "float" in value:
+            return float.fromhex(value["float"])
+        if "floats" in value:
+            return [float.fromhex(x) for x in value["floats"]]
+        if "data" in value:
+            return f"tensor {value.get('dtype')}{list(value.get('shape', []))}"
+    return value
+
+
+def busy_steps(flows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """For each node the steps in which at least one of its moves was in flight."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for flow in flows:
+        spans.setdefault(flow["node"], []).append((flow["start"], flow["end"]))
+    return {node: _union(found) / spec.CYCLES_PER_STEP for node, found in spans.items()}
+
+
+def _union(spans: list[tuple[int, int]]) -> int:
+    total, reach = 0, -1
+    for start, end in sorted(spans):
+        if end > reach:
+            total += end - max(start, reach)
+            reach = end
+    return total
+
+
+def bound_of(steps: float, pe_steps: int, dram_lw: int, in_flight: float) -> tuple[str, float, dict[str, float]]:
+    """What limits a node, how near it is to that limit (0 to 1), and the steps that each limit alone would take."""
+    limits = {COMPUTE: float(pe_steps), DRAM: dram_lw / DRAM_LW_PER_STEP, MOVES: in_flight}
+    if limits[COMPUTE] >= max(limits[MOVES], limits[DRAM]):
+        kind = COMPUTE
+    else:
+        kind = DRAM if limits[DRAM] >= DRAM_SHARE * limits[MOVES] else MOVES
+    return kind, min(1.0, limits[kind] / steps) if steps else 0.0, limits
+
+
+class Joiner:
+    """Layers one by one, from documents that may be missing."""
+
+    def __init__(
+        self,
+        placed: Mapping[str, Any],
+        plan: Mapping[str, Any] | None,
+        simulation: Mapping[str, Any] | None,
+        sources: Mapping[str, Any] | None,
+        parts: Mapping[str, Part],
+    ) -> None:
+        self.values: dict[str, Mapping[str, Any]] = {v["name"]: v for v in placed["values"]}
+        self.nodes: dict[str, Mapping[str, Any]] = {n["name"]: n for n in placed["nodes"]}
+        self.slots: Mapping[str, Any] = (plan or {}).get("slots", {})
+        order = [step[0] for step in plan["steps"]] if plan else list(self.nodes)
+        self.notes: dict[str, str] = {step[0]: str(step[1]) for step in plan["steps"]} if plan else {}
+        self.order = [name for name in order if name in self.nodes]
+        self.rows: dict[str, dict[str, Any]] = {}
+        for row in (simulation or {}).get("rows", []):
+            _add(self.rows, row)
+        self.flight = busy_steps((simulation or {}).get("flows", []))
+        self.total = (simulation or {}).get("steps") or 0
+        self.sources = sources or {}
+        self.parts = parts
+        last = [i for i, name in enumerate(self.order) if self._scope(name).endswith("/backward")]
+        self.last_backward = last[-1] if last else None
+
+    def _scope(self, name: str) -> str:
+        found = self.sources.get(name)
+        return str(found.get("scope", "")) if isinstance(found, Mapping) else ""
+
+    def layer(self, at: int) -> dict[str, Any]:
+        name = self.order[at]
+        node = self.nodes[name]
+        row = self.rows.get(name)
+        attrs = {k: plain_attr(v) for k, v in node["attrs"].items()}
+        inputs, outputs = list(node["inputs"]), list(node["outputs"])
+        steps = (row["end"] - row["start"]) / spec.CYCLES_PER_STEP if row else None
+        record: dict[str, Any] = {
+            "seq": at,
+            "name": name,
+            "op": node["op"],
+            "kind": node["emitter"] + (f":{node['kernel']}" if node["kernel"] else ""),
+            "batches": node["batches"],
+            "dtype": self._dtype(outputs),
+            "stage": self._stage(at, name),
+            "scope": self._scope(name),
+            "source": str(self.sources.get(name, {}).get("source", "")),
+            "note": self.notes.get(name, ""),
+            "layout": "  ".join(str(self.values[o]["layout"]) for o in outputs if o in self.values),
+            "location": "  ".join(self._location(o) for o in outputs if o in self.slots),
+            "attrs": attrs,
+            "inputs": inputs,
+            "outputs": outputs,
+            "flops": flops(node["op"], attrs, [self._shape(i) for i in inputs], [self._shape(o) for o in outputs]),
+            "start": row["start"] if row else None,
+            "end": row["end"] if row else None,
+            "steps": steps,
+            "us": steps * spec.CYCLES_PER_STEP / spec.CLOCK_HZ * 1e6 if steps is not None else None,
+            "share": steps / self.total if steps is not None and self.total else None,
+            "pe_steps": row["pe_steps"] if row else None,
+            "stall": row["stall"] / spec.CYCLES_PER_STEP if row else None,
+            "moves": row["moves"] if row else None,
+            "dram_bytes": row["dram_lw"] * 8 if row else None,
+        }
+        record.update(self._bound(name, row, steps))
+        record.update(self._lm(name))
+        return record
+
+    def _bound(self, name: str, row: Mapping[str, Any] | None, steps: float | None) -> dict[str, Any]:
+        if row is None or steps is None:
+            return {"bound": None, "achieved": None, "limits": {}}
+        # Moves beyond those that the simulation kept: at least the steps in which nothing else was done.
+        in_flight = self.flight.get(name, max(0.0, steps - row["pe_steps"]) if row["moves"] else 0.0)
+        kind, achieved, limits = bound_of(steps, row["pe_steps"], row["dram_lw"], in_flight)
+        return {"bound": kind, "achieved": achieved, "limits": limits}
+
+    def _lm(self, name: str) -> dict[str, Any]:
+        part = self.parts.get(name)
+        if part is None:
+            return dict.fromkeys(("lm0_low", "lm0_high", "lm1_low", "lm1_high", "lines", "lm_bytes"))
+        found: dict[str, Any] = {"lines": part.lines}
+        for letter, bank in (("m", "lm0"), ("n", "lm1")):
+            found[f"{bank}_low"] = part.low.get(letter)
+            found[f"{bank}_high"] = min(part.high[letter], spec.LM_WORDS) if letter in part.high else None
+        found["lm_bytes"] = 4 * ((found["lm0_high"] or 0) + (found["lm1_high"] or 0))
+        return found
+
+    def _stage(self, at: int, name: str) -> str:
+        if self._scope(name).endswith("/backward"):
+            return "backward"
+        if self.last_backward is not None and at > self.last_backward:
+            return "after backward"
+        return "forward"
+
+    def _shape(self, name: str) -> list[int] | None:
+        return self.values[name]["shape"] if name in self.values else None
+
+    def _dtype(self, outputs: list[str]) -> str:
+        return next((self.values[o]["device_dtype"] for o in outputs if o in self.values), "")
+
+    def _location(self, name: str) -> str:
+        segment, offset = self.slots[name]
+        return f"DRAM {segment}+{offset}"
+
+
+def _add(rows: dict[str, dict[str, Any]], row: Mapping[str, Any]) -> None:
+    """A node that has several turns is one layer: its turns are added up."""
+    before = rows.get(row["node"])
+    if before is None:
+        rows[row["node"]] = dict(row)
+        return
+    before["end"] += row["end"] - row["start"]
+    for key in ("pe_steps", "stall", "moves", "dram_lw"):
+        before[key] += row[key]

@@ -1,0 +1,243 @@
+"""Summary: what was compiled and how, what each phase said, every layer, and the sums by attribute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mlsdk.device import spec
+
+from .. import charts, files
+from ..index import Index
+from ..problems import Missing
+from ..tables import PAGE, Asked, Column, Table
+from ..view import View, attempt
+
+_PHASE = re.compile(r"^\S+ \S+ (\w+): (built|cached|failed)(?: ([\d.]+) s)?(?: \((.*)\))? key ([0-9a-f]{8,})$", re.M)
+
+LAYERS = (
+    Column("name", "Layer", "code", ("/node/view", {"name": "name"})),
+    Column("op", "Operator"),
+    Column("kind", "Emitter", "code"),
+    Column("dtype", "Dtype"),
+    Column("steps", "Steps", "int", help="simulated; a step is four cycles"),
+    Column("us", "Time", "us"),
+    Column("share", "Share", "percent", help="of all steps of the program"),
+    Column("bound", "Bound by", "badge", help="what limits the layer: instructions, DRAM's bandwidth, or moves"),
+    Column("achieved", "Of the bound", "percent", help="steps that the bound alone takes, of the steps that it took"),
+    Column("flops", "Operations", "scaled", help="of the graph; a multiply-add counts as two"),
+    Column("dram_bytes", "DRAM", "bytes"),
+    Column(
+        "lm_bytes", "LM high water", "bytes", help="highest words of LM0 and LM1 that its instructions name, per PE"
+    ),
+    Column("moves", "Moves", "int"),
+    Column("stage", "Stage"),
+    Column("location", "Location", "code"),
+    Column("layout", "Layout", "code"),
+    Column("scope", "Module", "code"),
+    Column("source", "Source", "code"),
+)
+SORTABLE = tuple(c.key for c in LAYERS) + ("seq",)
+SEARCHED = (
+    "name || ' ' || op || ' ' || kind || ' ' || scope || ' ' || source || ' ' || dtype || ' ' || ifnull(bound, '')"
+)
+_SELECT = ", ".join(dict.fromkeys(("seq", *(c.key for c in LAYERS))))
+
+#: attribute -> (label, what it groups by)
+ATTRIBUTES = {
+    "op": "operator",
+    "kind": "emitter",
+    "dtype": "dtype",
+    "bound": "bound",
+    "stage": "stage of training",
+    "scope": "module path",
+}
+STATS = (
+    Column("value", "Value", "code"),
+    Column("nodes", "Layers", "int"),
+    Column("steps", "Steps", "int"),
+    Column("share", "Share", "percent"),
+    Column("us", "Time", "us"),
+    Column("pe_steps", "Instruction steps", "int"),
+    Column("dram_bytes", "DRAM", "bytes"),
+    Column("flops", "Operations", "scaled"),
+)
+STATS_LIMIT = 200
+
+
+def summary(view: View) -> dict[str, Any]:
+    troubles: list[str] = []
+    index = view.index
+    troubles += [problem["message"] for problem in index.problems()]
+    report = attempt(troubles, lambda: view.document("report.json")) or {}
+    totals = _totals(index)
+    options = attempt(troubles, lambda: _options(view))
+    layers = layer_table(index, view.asked("layers."))
+    bars = index.rows(
+        "SELECT name, op, steps, share, bound FROM layer WHERE steps > 0 ORDER BY steps DESC, seq LIMIT 15"
+    )
+    dots = index.rows(
+        "SELECT name, op, flops, dram_bytes, us, bound FROM layer WHERE us > 0 AND dram_bytes > 0 AND flops > 0 "
+        "ORDER BY steps DESC LIMIT 300"
+    )
+    return {
+        "troubles": troubles,
+        "graph": index.fact("graph"),
+        "tiles": _tiles(report, totals),
+        "command": _command(view),
+        "phases": attempt(troubles, lambda: _phases(view)),
+        "options": options,
+        "hardware": _hardware(),
+        "assumed": report.get("assumed", {}),
+        "layers": layers,
+        "bars": charts.bars(bars, view.base) if bars else None,
+        "roofline": charts.roofline(dots, view.base) if dots else None,
+        "stats": {attribute: stats(index, attribute) for attribute in ATTRIBUTES} if layers.total or layers.q else {},
+        "attributes": ATTRIBUTES,
+    }
+
+
+def layer_table(index: Index, asked: Asked, limit: int = PAGE) -> Table:
+    """One page of the layers."""
+    where, values = ("", ())
+    if asked.q:
+        where, values = f"WHERE {SEARCHED} LIKE ? ESCAPE '!'", (asked.pattern,)
+    total = index.number(f"SELECT count(*) FROM layer {where}", values)
+    rows = index.rows(
+        f"SELECT {_SELECT} FROM layer {where} ORDER BY {asked.order(SORTABLE, 'seq')} LIMIT ? OFFSET ?",
+        (*values, limit, asked.page * PAGE if limit == PAGE else 0),
+    )
+    return Table("layers", LAYERS, list(rows), total, True, asked.q, asked.sort, asked.page, "/layers.csv")
+
+
+def layers_csv(view: View) -> tuple[Any, Any]:
+    """All layers that match, for /layers.csv."""
+    return LAYERS, layer_table(view.index, view.asked("layers."), 10**7).rows
+
+
+def stats(index: Index, attribute: str) -> Table:
+    """Sums by one attribute, with ALL on top."""
+    sums = (
+        "count(*) AS nodes, sum(steps) AS steps, sum(share) AS share, sum(us) AS us, sum(pe_steps) AS pe_steps, "
+        "sum(dram_bytes) AS dram_bytes, sum(flops) AS flops"
+    )
+    rows = index.rows(f"SELECT 'ALL' AS value, {sums} FROM layer")
+    rows += index.rows(
+        f"SELECT ifnull(nullif({attribute}, ''), '(none)') AS value, {sums} FROM layer GROUP BY 1 "
+        f"ORDER BY sum(steps) DESC, 1 LIMIT {STATS_LIMIT}"
+    )
+    return Table(f"stats-{attribute}", STATS, list(rows))
+
+
+def _totals(index: Index) -> Mapping[str, Any]:
+    query = "SELECT count(*) AS layers, sum(flops) AS flops, max(lm_bytes) AS lm, sum(lines) AS lines, sum(us) AS us FROM layer"
+    return index.row(query) or {}
+
+
+def _tiles(report: Mapping[str, Any], totals: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The numbers on top, each with what it is."""
+    us = report.get("simulated_us")
+    flops = totals.get("flops")
+    rate = flops / us * 1e6 if us and flops else None
+    steps = report.get("steps")
+    rows = (
+        ("Steps", steps, "int", "simulated, the whole program"),
+        ("Time", us, "us", f"at {spec.CLOCK_HZ // 10**6} MHz"),
+        ("Layers", totals.get("layers"), "int", "nodes of the compiled graph"),
+        ("Operations", flops, "scaled", "floating-point operations of the graph"),
+        ("Operations per second", rate, "scaled", "achieved"),
+        ("DRAM", report.get("dram_bytes"), "bytes", "moved from and to DRAM"),
+        (
+            "Instructions",
+            report["pe_steps"] / steps if steps and "pe_steps" in report else None,
+            "percent",
+            "of the steps; the rest waits for moves",
+        ),
+        ("LM high water", totals.get("lm"), "bytes", f"per PE, of {2 * spec.LM_WORDS * 4 // 1024} KiB"),
+    )
+    return [{"label": label, "value": value, "kind": kind, "note": note} for label, value, kind, note in rows]
+
+
+def _command(view: View) -> dict[str, Any]:
+    from ..sources import Build
+
+    if isinstance(view.source, Build):
+        row = view.source.row
+        return {k: row[k] for k in ("label", "command", "status", "error", "host", "started", "seconds")}
+    manifest: dict[str, Any] = {}
+    troubles: list[str] = []
+    manifest = attempt(troubles, lambda: view.document("manifest.json")) or {}
+    return {
+        "label": manifest.get("label", ""),
+        "command": None,
+        "statement": "A codegen_dir does not record its command line; the store does (start with --store).",
+        "format": manifest.get("format"),
+        "files": len(manifest.get("files", {})) or None,
+    }
+
+
+def _options(view: View) -> Table:
+    columns = (
+        Column("name", "Option", "code"),
+        Column("value", "Value", "code"),
+        Column("origin", "Origin", "badge"),
+    )
+    if view.is_build and files.stored_name(view.source, "option.json") is None:
+        raise Missing("the options of a build in the store stand in the keys of its phases: see the page Store")
+    document = view.document("option.json")
+    origins = document.get("origins", {})
+    rows = [{"name": n, "value": v, "origin": origins.get(n, "")} for n, v in sorted(document["options"].items())]
+    return Table("options", columns, list(rows))
+
+
+def _phases(view: View) -> Table:
+    """Compile statuses: from the build's events, or from the lines of CLOG.log."""
+    from ..sources import Build
+
+    columns = (
+        Column("phase", "Phase"),
+        Column("outcome", "Status", "badge"),
+        Column("seconds", "Time", "seconds"),
+        Column("reason", "Why"),
+        Column("key", "Key", "code"),
+    )
+    if isinstance(view.source, Build):
+        rows = [
+            {
+                "phase": e["phase"],
+                "outcome": e["outcome"],
+                "seconds": e["seconds"],
+                "reason": e["reason"],
+                "key": e["recipe"],
+            }
+            for e in view.source.row["phases"]
+            if e["label"] == view.source.label
+        ]
+    else:
+        log = files.read(view.source, "CLOG.log", 1 << 20).decode("utf-8", "replace")
+        rows = [
+            {"phase": p, "outcome": o, "seconds": float(s) if s else None, "reason": r, "key": k}
+            for p, o, s, r, k in _PHASE.findall(log)
+        ]
+    for row in rows:
+        row["key"] = row["key"][:12]
+    return Table("phases", columns, list(rows))
+
+
+def _hardware() -> Table:
+    rows = (
+        ("clock", f"{spec.CLOCK_HZ // 10**6} MHz, a step is {spec.CYCLES_PER_STEP} cycles"),
+        ("PEs", f"{spec.PES:,} ({spec.GROUPS} groups of {spec.L2B_PER_GROUP} L2B, {spec.L1B_PER_L2B} L1B each, "
+                f"{spec.MAB_PER_L1B} MAB each, {spec.PE_PER_MAB} PE each)"),
+        ("peak, half", charts.rate_text("h")),
+        ("peak, single in matrix form (f)", charts.rate_text("f")),
+        ("peak, double", charts.rate_text("d")),
+        ("DRAM", f"{spec.DRAM_LW * 8 * spec.GROUPS >> 30} GiB, {charts.DRAM_RATE / 1e9:.0f} GB/s"),
+        ("PDM", f"{spec.PDM_LW * 8 * spec.GROUPS >> 20} MiB"),
+        ("L2BM", f"{spec.L2BM_LW * 8 // 1024} KiB for each L2B"),
+        ("L1BM", f"{spec.L1BM_LW * 8 // 1024} KiB for each L1B"),
+        ("LM0, LM1", f"{spec.LM_WORDS * 4 // 1024} KiB each for each PE"),
+    )  # fmt: skip
+    columns = (Column("name", "Setting"), Column("value", "Value"))
+    return Table("hardware", columns, [{"name": name, "value": value} for name, value in rows])

@@ -1,0 +1,100 @@
+"""What a page gets: the source that it is about, its index, and what the request asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from . import files
+from .index import Index, Indexes
+from .problems import Missing, Problem
+from .sources import Build, Folder, Source, build_of, open_store
+from .tables import Asked
+
+if TYPE_CHECKING:
+    from mlsdk.store import Store
+
+T = TypeVar("T")
+
+
+@dataclass
+class Site:
+    """Everything that one server shows. `others` are further folders, for comparing."""
+
+    folder: Folder | None = None
+    others: tuple[Folder, ...] = ()
+    store_place: str | None = None
+    indexes: Indexes = field(default_factory=Indexes)
+    _store: Any = None
+
+    @property
+    def store(self) -> Store:
+        if self.store_place is None:
+            raise Missing("the dashboard was started without --store")
+        if self._store is None:
+            self._store = open_store(self.store_place)
+        found: Store = self._store
+        return found
+
+    def source(self, build: str | None) -> Source:
+        """The source behind a path's prefix: the folder itself, or a build written `12` or `12.1`."""
+        if build is None:
+            if self.folder is None:
+                raise Missing("no codegen_dir was given; choose a build of the store")
+            return self.folder
+        return build_of(self.store, build)
+
+    def named(self, name: str) -> Source:
+        """A source that can be compared: `dir`, `dir1`, .. for the folders, `build:12.1` for builds."""
+        folders = {"dir": self.folder, **{f"dir{i}": other for i, other in enumerate(self.others, 1)}}
+        if name.startswith("build:"):
+            return self.source(name.removeprefix("build:"))
+        found = folders.get(name)
+        if found is None:
+            raise Problem("there is nothing of that name to compare")
+        return found
+
+    def close(self) -> None:
+        self.indexes.close()
+        if self._store is not None:
+            self._store.close()
+
+
+@dataclass
+class View:
+    """One request, as far as a page has to know. `base` is the prefix of links: empty, or `/builds/12.1`."""
+
+    site: Site
+    source: Source
+    query: Mapping[str, str]
+    base: str = ""
+    language: str = "en"
+    origin: str = ""
+
+    @property
+    def index(self) -> Index:
+        return self.site.indexes.of(self.source)
+
+    def asked(self, prefix: str = "") -> Asked:
+        return Asked.of(self.query, prefix)
+
+    def document(self, name: str) -> dict[str, Any]:
+        return files.mapping(self.source, name)
+
+    @property
+    def is_build(self) -> bool:
+        return isinstance(self.source, Build)
+
+
+def attempt(troubles: list[str], action: Callable[[], T]) -> T | None:
+    """A part of a page: its result, or None and one sentence in `troubles`. The rest of the page goes on."""
+    try:
+        return action()
+    except Problem as error:
+        if error.status == 503:
+            raise
+        troubles.append(str(error))
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        troubles.append(f"a file does not have the form that was expected ({type(error).__name__}: {error})")
+    return None
