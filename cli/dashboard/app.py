@@ -19,13 +19,26 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
-from . import files, formats, viewers, words
-from .charts import Chart
-from .guard import Guard
-from .pages import accuracy, advice, builds, compare, graphs, listing, logs, memory, search, summary, tools, traces
-from .problems import Indexing, Problem
-from .tables import Table, as_csv
-from .view import Site, View
+from mlsdk.cli.dashboard import files, formats, viewers, words
+from mlsdk.cli.dashboard.charts import Chart
+from mlsdk.cli.dashboard.guard import Guard
+from mlsdk.cli.dashboard.pages import (
+    accuracy,
+    advice,
+    builds,
+    compare,
+    graphs,
+    listing,
+    logs,
+    memory,
+    search,
+    summary,
+    tools,
+    traces,
+)
+from mlsdk.cli.dashboard.problems import Indexing, Problem
+from mlsdk.cli.dashboard.tables import Table, as_csv
+from mlsdk.cli.dashboard.view import Site, View
 
 Function = Callable[[View], dict[str, Any]]
 

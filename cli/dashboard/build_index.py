@@ -14,21 +14,22 @@ import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
-from . import files, vsm
-from .layers import Joiner
-from .onnx_nodes import read_onnx
-from .problems import Missing, Problem
-from .sources import Source, open_source
+from mlsdk.cli.dashboard import files, vsm
+from mlsdk.cli.dashboard.layers import Joiner
+from mlsdk.cli.dashboard.onnx_nodes import read_onnx
+from mlsdk.cli.dashboard.problems import Missing, Problem
+from mlsdk.cli.dashboard.sources import Source, open_source
 
 T = TypeVar("T")
 
 #: columns of a layer that are searched, sorted and summed
 LAYER_COLUMNS = (
     "seq", "name", "op", "kind", "batches", "dtype", "stage", "scope", "source", "note", "layout", "location", "flops",
-    "start", "end", "steps", "us", "share", "pe_steps", "stall", "moves", "dram_bytes", "bound", "achieved", "lm0_low",
-    "lm0_high", "lm1_low", "lm1_high", "lm_bytes", "lines",
+    "start", "end", "steps", "us", "share", "pe_steps", "stall", "moves", "dram_bytes", "bound", "achieved", "lm0_touched",
+    "lm0_high", "lm1_touched", "lm1_high", "lm_bytes", "lines",
 )  # fmt: skip
 LAYER_JSON = ("attrs", "inputs", "outputs", "limits")
 VALUE_COLUMNS = (
@@ -81,10 +82,10 @@ class _Builder:
     def run(self) -> None:
         for name in self.source.entries():
             if name.removesuffix(".zst").endswith(".onnx"):
-                self.attempt(name, lambda name=name: self.onnx(name.removesuffix(".zst")))
+                self.attempt(name, partial(self.onnx, name.removesuffix(".zst")))
         parts = self.attempt("model.vsm", self.program) or {}
         document = {
-            name: self.attempt(name, lambda name=name: files.mapping(self.source, name, files.INDEX_LIMIT))
+            name: self.attempt(name, partial(files.mapping, self.source, name, files.INDEX_LIMIT))
             for name in ("placed.json", "plan.json", "simulation_result.json", "sources.json")
         }
         if document["placed.json"] is not None:
@@ -180,7 +181,7 @@ def _merge(found: dict[str, vsm.Part], part: vsm.Part) -> None:
         return
     before.lines += part.lines
     for letter in part.high:
-        before.low[letter] = min(before.low.get(letter, 1 << 30), part.low[letter])
+        before.touched[letter] = before.touched.get(letter, 0) | part.touched[letter]
         before.high[letter] = max(before.high.get(letter, 0), part.high[letter])
 
 

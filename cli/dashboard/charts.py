@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from mlsdk.cli.dashboard import formats
 from mlsdk.device import spec
-
-from . import formats
 
 DRAM_RATE = spec.GROUPS * spec.DRAM_LW_PER_CYCLE * 8 * spec.CLOCK_HZ  # bytes a second
 
@@ -73,24 +72,24 @@ def bars(rows: Sequence[Mapping[str, Any]], base: str) -> Chart:
     parts = []
     for at, row in enumerate(rows):
         y = 24 * at
-        width = max(1.0, 380 * row["steps"] / top)
+        width = max(1.0, 250 * row["steps"] / top)
         share = formats.shown(row["share"], "percent")
         told = f"{row['name']} ({row['op']}): {row['steps']:,.0f} steps, {share}, bound by {row['bound']}"
         inner = Markup("").join(
             (
                 title(told),
-                element("rect", x=0, y=y, width=700, height=24, class_="hit"),
-                element("text", short(row["name"], 26), x=172, y=y + 16, class_="end label"),
-                element("rect", x=180, y=y + 4, width=f"{width:.1f}", height=16, rx=3, class_=f"bar b-{row['bound']}"),
-                element("text", f"{row['steps']:,.0f}  {share}", x=f"{186 + width:.1f}", y=y + 16, class_="value"),
+                element("rect", x=0, y=y, width=540, height=24, class_="hit"),
+                element("text", short(row["name"], 24), x=152, y=y + 16, class_="end label"),
+                element("rect", x=160, y=y + 4, width=f"{width:.1f}", height=16, rx=3, class_=f"bar b-{row['bound']}"),
+                element("text", f"{row['steps']:,.0f}  {share}", x=f"{166 + width:.1f}", y=y + 16, class_="value"),
             )
         )
         parts.append(node_link(base, row["name"], inner))
-    return Chart(svg(700, 24 * len(rows), parts, "Layers that take most steps"), [dict(row) for row in rows])
+    return Chart(svg(540, 24 * len(rows), parts, "Layers that take most steps"), [dict(row) for row in rows])
 
 
 _ROOFS = (("h", "half"), ("f", "single"), ("d", "double"))
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 700, 380, 62, 44
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 540, 330, 58, 42
 
 
 def roofline(rows: Sequence[Mapping[str, Any]], base: str) -> Chart:

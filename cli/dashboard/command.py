@@ -35,9 +35,9 @@ def arguments(command: Callable[..., Any]) -> Callable[..., Any]:
 def start(codegen_dir: str | None, port: int, host: str, others: tuple[str, ...], store: str | None) -> None:
     if codegen_dir is None and store is None:
         raise click.UsageError("give a codegen_dir, or --store to browse the builds of a store")
-    from .server import serve
-    from .sources import Folder
-    from .view import Site
+    from mlsdk.cli.dashboard.server import serve
+    from mlsdk.cli.dashboard.sources import Folder
+    from mlsdk.cli.dashboard.view import Site
 
     site = Site(
         Folder(codegen_dir) if codegen_dir else None,
@@ -51,7 +51,7 @@ def start(codegen_dir: str | None, port: int, host: str, others: tuple[str, ...]
 
 def _store_place(store: str) -> str:
     """The place of the store, opened once to say at the start what is wrong with it."""
-    from .sources import open_store
+    from mlsdk.cli.dashboard.sources import open_store
 
     with open_store(store or None) as found:
         return found.where

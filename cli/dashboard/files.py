@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .problems import Missing, Problem
-from .sources import Source
+from mlsdk.cli.dashboard.problems import Missing, Problem
+from mlsdk.cli.dashboard.sources import Source
 
 MIB = 1 << 20
 #: most of a file that a page reads; the index, in a process of its own, may read more

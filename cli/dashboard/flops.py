@@ -13,9 +13,13 @@ from typing import Any
 Shape = Sequence[int]
 
 MOVES = frozenset(
-    "Transpose Reshape Squeeze Unsqueeze Flatten Identity Concat Split Slice Gather GatherElements GatherND Expand Tile Pad "
-    "Cast Constant ConstantOfShape Shape Where ScatterElements ScatterND DepthToSpace SpaceToDepth Range OneHot".split()
-)
+    {
+        "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Concat", "Split",
+        "Slice", "Gather", "GatherElements", "GatherND", "Expand", "Tile", "Pad", "Cast",
+        "Constant", "ConstantOfShape", "Shape", "Where", "ScatterElements", "ScatterND", "DepthToSpace", "SpaceToDepth",
+        "Range", "OneHot",
+    }
+)  # fmt: skip
 #: operations per element of the input
 PER_INPUT = {
     "ReduceSum": 1, "ReduceMean": 1, "ReduceMax": 1, "ReduceMin": 1, "ReduceProd": 1, "ReduceL2": 2, "ArgMax": 1, "ArgMin": 1,

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from mlsdk.cli.dashboard.problems import Problem
 from mlsdk.device import spec
-
-from .problems import Problem
 
 L2B, L1B, MAB, PE, ADDR, W, TIME = "L2B", "L1B", "MAB", "PE", "Addr", "W", "Time"
 LEVELS = (TIME, L2B, L1B, MAB, PE, ADDR, W)

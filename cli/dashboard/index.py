@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .problems import Indexing, Problem
-from .sources import Source
+from mlsdk.cli.dashboard.problems import Indexing, Problem
+from mlsdk.cli.dashboard.sources import Source
 
 #: up to this many stored bytes an index is made in the server itself; beyond, in a process of its own
 INSIDE = 2 << 20
@@ -65,7 +65,7 @@ class Index:
 
     def program(self, node: str, first: int, count: int) -> dict[str, Any]:
         """Lines of a node's instructions, over all its turns: from line `first` of them, `count` at most."""
-        from .vsm import PIECE
+        from mlsdk.cli.dashboard.vsm import PIECE
 
         lines: list[dict[str, Any]] = []
         before = 0
@@ -125,7 +125,7 @@ class Indexes:
         raise Indexing(f"{len(wanted)} files with {size:,} bytes are being indexed; this page loads again by itself")
 
     def _inside(self, source: Source, path: str) -> None:
-        from .build_index import build
+        from mlsdk.cli.dashboard.build_index import build
 
         try:
             build(source, path)

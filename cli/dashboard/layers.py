@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mlsdk.cli.dashboard.flops import flops
+from mlsdk.cli.dashboard.vsm import Part
 from mlsdk.device import spec
-
-from .flops import flops
-from .vsm import Part
 
 #: long words that DRAM can move in a step, all groups
 DRAM_LW_PER_STEP = spec.GROUPS * spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP
 #: a node whose moves fill DRAM's bandwidth to this share is bound by DRAM, otherwise by the moves' latency and number
 DRAM_SHARE = 0.65
+LM_FIELDS = ("lm0_touched", "lm0_high", "lm1_touched", "lm1_high", "lines", "lm_bytes")
 COMPUTE, DRAM, MOVES = "compute", "DRAM", "moves"
 
 
@@ -143,10 +143,10 @@ class Joiner:
     def _lm(self, name: str) -> dict[str, Any]:
         part = self.parts.get(name)
         if part is None:
-            return dict.fromkeys(("lm0_low", "lm0_high", "lm1_low", "lm1_high", "lines", "lm_bytes"))
+            return dict.fromkeys(LM_FIELDS)
         found: dict[str, Any] = {"lines": part.lines}
         for letter, bank in (("m", "lm0"), ("n", "lm1")):
-            found[f"{bank}_low"] = part.low.get(letter)
+            found[f"{bank}_touched"] = f"{part.touched.get(letter, 0):x}"
             found[f"{bank}_high"] = min(part.high[letter], spec.LM_WORDS) if letter in part.high else None
         found["lm_bytes"] = 4 * ((found["lm0_high"] or 0) + (found["lm1_high"] or 0))
         return found

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .problems import Problem
+from mlsdk.cli.dashboard.problems import Problem
 
 NODE_LIMIT = 2_000_000
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -149,7 +149,9 @@ def _node(view: memoryview) -> OnnxNode:
 
 
 def _attribute(view: memoryview) -> tuple[str, Any]:
-    name, single, many, kind = "", None, [], 0
+    name, kind = "", 0
+    single: Any = None
+    many: list[Any] = []
     for number, value in fields(view):
         if number == 1:
             name = _text(value)
@@ -182,7 +184,8 @@ def _floats(value: Any) -> list[float]:
 def _ints(value: Any) -> list[int]:
     if isinstance(value, int):
         return [_signed(value)]
-    found, at = [], 0
+    found: list[int] = []
+    at = 0
     while at < len(value):
         number, at = _varint(value, at)
         found.append(_signed(number))
@@ -205,7 +208,8 @@ def _tensor(view: memoryview) -> str:
 
 
 def _initializer(view: memoryview, found: OnnxFile) -> None:
-    name, dims, dtype = "", [], 0
+    name, dtype = "", 0
+    dims: list[int] = []
     for number, value in fields(view):
         if number == 1:
             dims += _ints(value)
@@ -229,7 +233,8 @@ def _value_info(view: memoryview, found: OnnxFile) -> str:
 
 
 def _tensor_type(view: memoryview) -> tuple[str, list[Any]]:
-    dtype, dims = 0, []
+    dtype = 0
+    dims: list[Any] = []
     for number, value in fields(view):
         if number == 1:
             dtype = value

@@ -8,11 +8,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from .charts import element, svg, title
-from .hierarchy import ADDR, EXTENT, L1B, L2B, MAB, PE, PER_LW, TIME, Held, Spread, W
+from mlsdk.cli.dashboard.charts import element, svg, title
+from mlsdk.cli.dashboard.hierarchy import ADDR, EXTENT, L1B, L2B, MAB, PE, PER_LW, TIME, Held, Spread, W
 
 #: long words of a PE that are drawn
-WORDS = 32
+WORDS = 16
 
 
 def draw(spread: Spread, shape: Sequence[int], index: Sequence[int], dtype: str) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _memory(spread: Spread, shape: Sequence[int], place: dict[str, int], dtype: 
     count = spread.span(ADDR)
     first = max(0, min(place[ADDR] - WORDS // 2, count - WORDS))
     parts = []
-    width = 640 / per
+    width = 440 / per
     for row, addr in enumerate(range(first, min(count, first + WORDS))):
         y = 22 * row
         parts.append(element("text", f"{addr}", x=48, y=y + 15, class_="end tick"))
@@ -150,7 +150,7 @@ def _memory(spread: Spread, shape: Sequence[int], place: dict[str, int], dtype: 
             )  # fmt: skip
             parts.append(element("text", text, x=f"{x + width / 2:.1f}", y=y + 14, class_="middle tick"))
     rows = min(count - first, WORDS)
-    return svg(704, max(22, 22 * rows), parts, "Long words of the PE", "chart chip")
+    return svg(504, max(22, 22 * rows), parts, "Long words of the PE")
 
 
 def _fixed(spread: Spread, place: dict[str, int]) -> list[int]:

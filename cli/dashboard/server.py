@@ -11,11 +11,10 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from mlsdk.cli.dashboard.app import application
+from mlsdk.cli.dashboard.guard import LOOPBACK, hosts_of
+from mlsdk.cli.dashboard.view import Site
 from mlsdk.errors import MLSDKError
-
-from .app import application
-from .guard import LOOPBACK, hosts_of
-from .view import Site
 
 #: seconds in which a client has to have sent its request
 REQUEST_TIME = 15

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from .problems import Problem
+from mlsdk.cli.dashboard.problems import Problem
 
 if TYPE_CHECKING:
     from mlsdk.store import Output, Store

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: kinds that stand on the right
-NUMBERS = frozenset({"int", "number", "bytes", "percent", "us", "seconds", "delta"})
+NUMBERS = frozenset({"int", "number", "scaled", "bytes", "percent", "us", "seconds", "delta"})
 #: rows of one page of a long table
 PAGE = 100
 #: a table of up to this many rows is sorted and filtered in the browser
@@ -37,7 +37,7 @@ class Table:
 
     name: str
     columns: Sequence[Column]
-    rows: list[Mapping[str, Any]]
+    rows: Sequence[Mapping[str, Any]]
     total: int = -1
     server: bool = False
     q: str = ""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import files
-from .index import Index, Indexes
-from .problems import Missing, Problem
-from .sources import Build, Folder, Source, build_of, open_store
-from .tables import Asked
+from mlsdk.cli.dashboard import files
+from mlsdk.cli.dashboard.index import Index, Indexes
+from mlsdk.cli.dashboard.problems import Missing, Problem
+from mlsdk.cli.dashboard.sources import Build, Folder, Source, build_of, open_store
+from mlsdk.cli.dashboard.tables import Asked
 
 if TYPE_CHECKING:
     from mlsdk.store import Store

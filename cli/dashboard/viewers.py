@@ -16,7 +16,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from .problems import Problem
+from mlsdk.cli.dashboard.problems import Problem
 
 STATIC = Path(__file__).parent / "static"
 #: viewer -> (distribution, folder inside it, a file that has to be there)
@@ -96,8 +96,15 @@ def netron(request: Request) -> Response:
 
 
 def perfetto(request: Request) -> Response:
-    """The Perfetto UI, as it is."""
-    return send(under(folder("perfetto"), request.path_params["path"] or "index.html"))
+    """The Perfetto UI; before it a script of ours that keeps it from asking other addresses."""
+    root = folder("perfetto")
+    path = request.path_params["path"] or "index.html"
+    if path != "index.html":
+        return send(under(root, path))
+    page = (root / "index.html").read_text("utf-8")
+    return Response(
+        page.replace("<head>", '<head><script src="/static/perfetto.js"></script>', 1), media_type="text/html"
+    )
 
 
 _TRACING = """<!doctype html>

@@ -15,19 +15,21 @@ from dataclasses import dataclass, field
 MARK = "#@ "
 #: lines of one piece in the index
 PIECE = 1000
+#: words of LM0 or LM1 that one bit of `touched` stands for
+BLOCK = 16
 _LM = re.compile(r"\$(ll|l|)([mn])(t?)(?:(\d+)|\[(\d+),(\d+),(\d+),(\d+)\])(v?)(-?\d*)")
 _WIDTH = {"": 1, "l": 2, "ll": 4}
 
 
 @dataclass
 class Part:
-    """A node's turn in the program. `low`, `high`: the words of LM0 and LM1 that it names, high excluded."""
+    """A node's turn in the program. `high`: behind the last word of LM0 and LM1 that it names."""
 
     node: str
     first_line: int
     lines: int = 0
-    low: dict[str, int] = field(default_factory=dict)
     high: dict[str, int] = field(default_factory=dict)
+    touched: dict[str, int] = field(default_factory=dict)  # a bit for each BLOCK words that are named
     indirect: bool = False
     mix: Counter[str] = field(default_factory=Counter)
     pieces: list[bytes] = field(default_factory=list)
@@ -35,9 +37,8 @@ class Part:
 
 def parts(texts: Iterable[bytes]) -> Iterator[Part]:
     """The parts of a program in order. Lines before the first mark belong to the node ''."""
-    part, pending, number = Part("", 1), [], 0
-    for line in _lines(texts):
-        number += 1
+    part, pending = Part("", 1), list[str]()
+    for number, line in enumerate(_lines(texts), 1):
         if line.startswith(MARK):
             _flush(part, pending)
             if part.lines:
@@ -86,8 +87,23 @@ def _reach(part: Part, groups: tuple[str, ...]) -> None:
     width = _WIDTH[prefix]
     if addr:
         step = (int(by) if by not in ("", "-") else width) if steps else 0
-        addresses = [int(addr), int(addr) + 3 * step]
+        addresses = [int(addr) + cycle * step for cycle in range(4)]
     else:
         addresses = [int(a) for a in flat if a]
-    part.low[letter] = min(part.low.get(letter, 1 << 30), *addresses)
     part.high[letter] = max(part.high.get(letter, 0), max(addresses) + width)
+    bits = part.touched.get(letter, 0)
+    for address in addresses:
+        bits |= 1 << max(address, 0) // BLOCK | 1 << max(address + width - 1, 0) // BLOCK
+    part.touched[letter] = bits
+
+
+def runs(bits: int) -> Iterator[tuple[int, int]]:
+    """The words that the bits of `touched` stand for, as (first, behind the last)."""
+    at = 0
+    while bits:
+        gap = (bits & -bits).bit_length() - 1
+        bits >>= gap
+        length = (~bits & (bits + 1)).bit_length() - 1
+        yield (at + gap) * BLOCK, (at + gap + length) * BLOCK
+        bits >>= length
+        at += gap + length

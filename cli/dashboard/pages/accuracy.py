@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..problems import Missing
-from ..tables import Column, Table
-from ..view import View
+from mlsdk.cli.dashboard.problems import Missing
+from mlsdk.cli.dashboard.tables import Column, Table
+from mlsdk.cli.dashboard.view import View
 
 COLUMNS = (
     Column("node", "Node", "code", ("/node/view", {"name": "node"})),

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..index import Index
-from ..layers import COMPUTE, DRAM_LW_PER_STEP
-from ..problems import Missing
-from ..view import View, attempt
+from mlsdk.cli.dashboard.index import Index
+from mlsdk.cli.dashboard.layers import COMPUTE, DRAM_LW_PER_STEP
+from mlsdk.cli.dashboard.problems import Missing
+from mlsdk.cli.dashboard.view import View, attempt
 
 LIMIT = 20
 #: a saving under this share of the program is not worth a line
@@ -71,7 +71,8 @@ def keep_on_chip(facts: Facts) -> Iterator[Advice]:
         "SELECT name, size, first, last FROM value WHERE segment = 'work' AND size > 0 AND last IS NOT NULL"
     )
     trips = facts.index.number(
-        "SELECT count(*) FROM layer, json_each(layer.inputs) JOIN value ON value.name = json_each.value WHERE value.segment = 'work'"
+        "SELECT count(*) FROM layer, json_each(layer.inputs) JOIN value ON value.name = json_each.value "
+        "WHERE value.segment = 'work'"
     )
     if not rows:
         return
@@ -108,7 +109,8 @@ def waiting_layers(facts: Facts) -> Iterator[Advice]:
             yield Advice(
                 f"{row['name']} is bound by DRAM's bandwidth",
                 "Fewer bytes: a narrower float_dtype, a larger share of reuse in its layout, or its operand kept on the chip.",
-                f"{row['dram_bytes']:,} bytes take {limits['DRAM']:,.0f} steps at DRAM's full rate, the layer {row['steps']:,.0f}",
+                f"{row['dram_bytes']:,} bytes take {limits['DRAM']:,.0f} steps at DRAM's full rate, "
+                f"the layer {row['steps']:,.0f}",
                 row["steps"] - row["pe_steps"],
                 row["name"],
             )
@@ -145,8 +147,8 @@ def busy_layers(facts: Facts) -> Iterator[Advice]:
         yield Advice(
             f"{row['name']} is bound by its instructions",
             f"A layout that fills more of the chip, or a batch that does.{advised}",
-            f"{row['flops']:,} operations take {ideal:,.1f} steps at the chip's peak in half, its instructions {row['pe_steps']:,} "
-            f"({100 * ideal / row['pe_steps']:.1f} % of the peak)",
+            f"{row['flops']:,} operations take {ideal:,.1f} steps at the chip's peak in half, its instructions "
+            f"{row['pe_steps']:,} ({100 * ideal / row['pe_steps']:.1f} % of the peak)",
             max(0.0, row["pe_steps"] - ideal),
             row["name"],
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..sources import labels
-from ..tables import Column, Table
-from ..view import View
+from mlsdk.cli.dashboard.sources import labels
+from mlsdk.cli.dashboard.tables import Column, Table
+from mlsdk.cli.dashboard.view import View
 
 BUILDS = 200
 BUILD_COLUMNS = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..index import Index
-from ..problems import Missing
-from ..sources import BUILD_LIMIT, Build, Source, labels
-from ..tables import Column, Table
-from ..view import Site, View, attempt
+from mlsdk.cli.dashboard.index import Index
+from mlsdk.cli.dashboard.problems import Missing
+from mlsdk.cli.dashboard.sources import BUILD_LIMIT, Build, Source, labels
+from mlsdk.cli.dashboard.tables import Column, Table
+from mlsdk.cli.dashboard.view import Site, View, attempt
 
 ROW_LIMIT = 5000
 LAYERS = (
@@ -126,7 +126,7 @@ def _layers(left: Index, right: Index) -> list[dict[str, Any]]:
 
 
 def _options(a: Source, b: Source) -> Table | None:
-    from .. import files
+    from mlsdk.cli.dashboard import files
 
     if isinstance(a, Build) or isinstance(b, Build):
         raise Missing("the options of builds stand in the keys of their phases: `mlsdk store why` compares them")

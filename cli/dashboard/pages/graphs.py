@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from .. import files, hierarchy, viewers
-from ..index import Index
-from ..problems import Missing, Problem
-from ..tables import PAGE, Asked, Column, Table
-from ..view import View, attempt
+from mlsdk.cli.dashboard import files, hierarchy, viewers
+from mlsdk.cli.dashboard.index import Index
+from mlsdk.cli.dashboard.problems import Missing, Problem
+from mlsdk.cli.dashboard.tables import PAGE, Asked, Column, Table
+from mlsdk.cli.dashboard.view import View, attempt
 
 #: the ONNX files of a compile in the order of its phases, with what they are
 KNOWN = {

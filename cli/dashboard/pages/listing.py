@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..tables import Column, Table
-from ..view import View, attempt
+from mlsdk.cli.dashboard.tables import Column, Table
+from mlsdk.cli.dashboard.view import View, attempt
 
 WRITERS = {
     "exported.onnx": "Trace: the traced function",

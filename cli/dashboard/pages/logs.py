@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .. import files
-from ..problems import Missing, Problem
-from ..view import View
+from mlsdk.cli.dashboard import files
+from mlsdk.cli.dashboard.problems import Missing, Problem
+from mlsdk.cli.dashboard.view import View
 
 LINES = 1000
 #: bytes read for one page; a filter looks at no more than this from the end

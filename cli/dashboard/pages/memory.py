@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mlsdk.cli.dashboard import charts
+from mlsdk.cli.dashboard.index import Index
+from mlsdk.cli.dashboard.tables import Column, Table
+from mlsdk.cli.dashboard.view import View, attempt
+from mlsdk.cli.dashboard.vsm import runs
 from mlsdk.device import spec
-
-from .. import charts
-from ..index import Index
-from ..tables import Column, Table
-from ..view import View, attempt
 
 #: rectangles of one picture; the largest are drawn
 DRAWN = 1500
@@ -124,19 +124,27 @@ def _work_chart(view: View, values: list[dict[str, Any]], times: list[tuple[int,
 
 def _lm_chart(view: View, index: Index, bank: str) -> charts.Chart | None:
     rows = index.rows(
-        f"SELECT name, op, start, end, {bank}_low AS low, {bank}_high AS high FROM layer "
+        f"SELECT name, op, start, end, {bank}_touched AS touched FROM layer "
         f"WHERE {bank}_high IS NOT NULL AND start IS NOT NULL ORDER BY steps DESC LIMIT {DRAWN}"
     )
     if not rows:
         return None
     boxes = [
         {
-            "x0": row["start"], "x1": row["end"], "y0": row["low"], "y1": row["high"], "name": row["name"],
+            "x0": row["start"],
+            "x1": row["end"],
+            "y0": low,
+            "y1": min(high, spec.LM_WORDS),
+            "name": row["name"],
             "link": row["name"],
-            "told": f"{row['name']} ({row['op']}): words {row['low']:,} to {row['high']:,} of {spec.LM_WORDS:,}",
+            "colour": at,
+            "told": f"{row['name']} ({row['op']}): words {low:,} to {min(high, spec.LM_WORDS):,} of {spec.LM_WORDS:,}",
         }
-        for row in rows
-    ]  # fmt: skip
+        for at, row in enumerate(rows)
+        for low, high in runs(int(row["touched"] or "0", 16))
+    ][: 2 * DRAWN]
+    if not boxes:
+        return None
     end = max(row["end"] for row in rows)
     return _picture(view, boxes, end, spec.LM_WORDS, f"{bank.upper()} of a PE", "word")
 
@@ -170,7 +178,7 @@ def _picture(view: View, boxes: list[dict[str, Any]], time: int, top: int, label
         inner = [
             charts.title(box["told"]),
             e("rect", x=f"{x:.1f}", y=f"{y:.1f}", width=f"{width:.1f}", height=f"{height:.1f}", rx=min(3, height / 3),
-              class_=f"box c{at % 6}"),
+              class_=f"box c{box.get('colour', at) % 6}"),
         ]  # fmt: skip
         if width > 40 and height > 13:
             text = charts.short(box["name"], int(width / 7))

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .. import charts, files
-from ..problems import Missing
-from ..tables import Column, Table
-from ..view import View, attempt
-from .tools import _table
+from mlsdk.cli.dashboard import charts, files
+from mlsdk.cli.dashboard.pages.tools import _table
+from mlsdk.cli.dashboard.problems import Missing
+from mlsdk.cli.dashboard.tables import Column, Table
+from mlsdk.cli.dashboard.view import View, attempt
 
 WIDTH, HEIGHT, LEFT = 700, 240, 80
 POINTS = 1000

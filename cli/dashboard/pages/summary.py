@@ -6,13 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from mlsdk.cli.dashboard import charts, files
+from mlsdk.cli.dashboard.index import Index
+from mlsdk.cli.dashboard.problems import Missing
+from mlsdk.cli.dashboard.tables import PAGE, Asked, Column, Table
+from mlsdk.cli.dashboard.view import View, attempt
 from mlsdk.device import spec
-
-from .. import charts, files
-from ..index import Index
-from ..problems import Missing
-from ..tables import PAGE, Asked, Column, Table
-from ..view import View, attempt
 
 _PHASE = re.compile(r"^\S+ \S+ (\w+): (built|cached|failed)(?: ([\d.]+) s)?(?: \((.*)\))? key ([0-9a-f]{8,})$", re.M)
 
@@ -100,7 +99,7 @@ def summary(view: View) -> dict[str, Any]:
 
 def layer_table(index: Index, asked: Asked, limit: int = PAGE) -> Table:
     """One page of the layers."""
-    where, values = ("", ())
+    where, values = "", tuple[str, ...]()
     if asked.q:
         where, values = f"WHERE {SEARCHED} LIKE ? ESCAPE '!'", (asked.pattern,)
     total = index.number(f"SELECT count(*) FROM layer {where}", values)
@@ -160,7 +159,7 @@ def _tiles(report: Mapping[str, Any], totals: Mapping[str, Any]) -> list[dict[st
 
 
 def _command(view: View) -> dict[str, Any]:
-    from ..sources import Build
+    from mlsdk.cli.dashboard.sources import Build
 
     if isinstance(view.source, Build):
         row = view.source.row
@@ -193,7 +192,7 @@ def _options(view: View) -> Table:
 
 def _phases(view: View) -> Table:
     """Compile statuses: from the build's events, or from the lines of CLOG.log."""
-    from ..sources import Build
+    from mlsdk.cli.dashboard.sources import Build
 
     columns = (
         Column("phase", "Phase"),

@@ -7,11 +7,11 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from .. import files, picture
-from ..hierarchy import read_layout
-from ..problems import Missing, Problem
-from ..tables import Column, Table
-from ..view import View
+from mlsdk.cli.dashboard import files, picture
+from mlsdk.cli.dashboard.hierarchy import read_layout
+from mlsdk.cli.dashboard.problems import Missing, Problem
+from mlsdk.cli.dashboard.tables import Column, Table
+from mlsdk.cli.dashboard.view import View
 
 TOOLS = {
     "layout.html": "the layout of every value after planning",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from .. import viewers
-from ..problems import Missing, Problem
-from ..view import View
+from mlsdk.cli.dashboard import viewers
+from mlsdk.cli.dashboard.problems import Missing, Problem
+from mlsdk.cli.dashboard.view import View
 
 #: files that hold a trace, with what is in them
 KNOWN = {
