@@ -5,6 +5,7 @@
 2    the command line is wrong
 3    the store cannot be used: full, read-only, busy, damaged, not a store
 4    `store fsck` found something wrong
+5    `build --dry-run` found something to build
 70   a bug of Open MLSDK
 130  interrupted
 """
@@ -14,5 +15,6 @@ FAILED = 1
 USAGE = 2
 STORE = 3
 FOUND = 4
+PENDING = 5
 BUG = 70
 INTERRUPTED = 130

@@ -18,12 +18,14 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()
-@click.option("--store", "path", metavar="DIR", help="The store; default $MLSDK_STORE or ~/.cache/open-mlsdk.")
+@click.option("--store", "path", metavar="PLACE", help="The store; default $MLSDK_STORE or ~/.cache/open-mlsdk.")
 @click.pass_context
 def store(context: click.Context, path: str | None) -> None:
     """Look into the artifact store, check it, clean it.
 
-    REF is the start of a key or of a digest, KEY:ARTIFACT, or words: LABEL, LABEL/PHASE, LABEL/PHASE/ARTIFACT.
+    REF is the start of a key or of a digest, KEY:ARTIFACT, a tag, or words: LABEL, LABEL/PHASE, LABEL/PHASE/ARTIFACT.
+    A LABEL is the name of a workflow or of a compile; @12, @12/PHASE, @12/PHASE/ARTIFACT name the build with number 12
+    (`mlsdk store log` shows the numbers).
     """
     context.obj = path
     # What the store has to say (a damaged object, a rebuilt index) belongs on standard error, as one line each.
@@ -58,18 +60,27 @@ def opened(context: click.Context) -> Store:
     "--option", "options", multiple=True, metavar="NAME=VALUE", help="Only with this compile option in the key."
 )
 @click.option("--newer", metavar="AGE", help="Only what is newer: 15m, 3h, 7d.")
+@click.option("--older", metavar="AGE", help="Only what is older.")
+@click.option("--larger", metavar="SIZE", help="Only artifacts of at least this size: 500, 64KiB, 1MiB.")
 @click.option("-n", "--limit", type=int, default=50, show_default=True, help="How many; 0 for all.")
 @as_json
 @click.pass_context
 def ls(
-    context: click.Context, limit: int, newer: str | None, options: tuple[str, ...], as_json: bool, **only: Any
+    context: click.Context,
+    limit: int,
+    newer: str | None,
+    older: str | None,
+    larger: str | None,
+    options: tuple[str, ...],
+    as_json: bool,
+    **only: Any,
 ) -> None:
     """List artifacts, the newest first."""
     from mlsdk.store import query
 
-    since = time.time() - texts.parse_age(newer) if newer else None
+    only.update(since=_ago(newer), until=_ago(older), larger=texts.parse_size(larger) if larger else None)
     wanted = dict(_assignment(text) for text in options)
-    rows = query.ls(opened(context), **only, since=since, options=wanted, limit=limit or None)
+    rows = query.ls(opened(context), **only, options=wanted, limit=limit or None)
     if as_json:
         texts.echo_json(rows)
         return
@@ -165,39 +176,201 @@ def why(context: click.Context, target: str, as_json: bool) -> None:
 
 @store.command()
 @click.option("--label", help="Only this workflow or function.")
+@click.option("--newer", metavar="AGE", help="Only builds of the last 3h, 7d.")
+@click.option("--preset", help="Only with this preset: O3.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Only with this compile option.")
+@click.option("--status", type=click.Choice(["ok", "failed", "interrupted"]), help="Only builds that ended so.")
+@click.option("--phases", "with_phases", is_flag=True, help="A line for each phase.")
 @click.option("-n", "--limit", type=int, default=20, show_default=True, help="How many builds; 0 for all.")
 @as_json
 @click.pass_context
-def log(context: click.Context, label: str | None, limit: int, as_json: bool) -> None:
-    """What ran when, and how long."""
+def log(
+    context: click.Context,
+    label: str | None,
+    newer: str | None,
+    options: tuple[str, ...],
+    with_phases: bool,
+    limit: int,
+    as_json: bool,
+    **only: Any,
+) -> None:
+    """What ran when, how long, with which options, on which board, and how many steps it will take."""
     from mlsdk.store import query
 
-    builds = query.log(opened(context), label, limit or None)
+    wanted = dict(_assignment(text) for text in options)
+    builds = query.log(opened(context), label, limit or None, since=_ago(newer), options=wanted, **only)
     if as_json:
         texts.echo_json(builds)
         return
     for build in builds:
-        built = [phase["phase"] for phase in build["phases"] if phase["outcome"] == "built"]
-        cached = len(build["phases"]) - len(built)
-        click.echo(
-            f"{texts.moment(build['started'])}  {texts.clean(build['label']):<16} {build['status']:<11} "
-            f"{build['seconds']:7.2f} s  built {', '.join(built) or 'nothing'}; {cached} from the store"
-        )
-        if build["error"]:
-            click.echo(f"    {texts.clean(build['error'])}")
+        _print_build(build, with_phases)
+
+
+def _print_build(build: dict[str, Any], with_phases: bool) -> None:
+    built = [phase["phase"] for phase in build["phases"] if phase["outcome"] == "built"]
+    cached = len(build["phases"]) - len(built)
+    given = [build["preset"] or "", *(f"{name}={value}" for name, value in sorted(build["options"].items()))]
+    steps = [f"{value:,.0f} steps" for value in build["steps"].values()]
+    facts = texts.clean("  ".join(part for part in (*given, build["device"], *steps) if part))
+    click.echo(
+        f"@{build['id']}  {texts.moment(build['started'])}  {texts.clean(build['label']):<16} {build['status']:<11} "
+        f"{build['seconds']:7.2f} s  built {', '.join(built) or 'nothing'}; {cached} from the store"
+        f"{'  ' if facts else ''}{facts}"
+    )
+    if build["error"]:
+        click.echo(f"    {texts.clean(build['error'])}")
+    for phase in build["phases"] if with_phases else ():
+        reason = f"  {texts.clean(phase['reason'])}" if phase["reason"] else ""
+        click.echo(f"    {phase['phase']:<14} {phase['outcome']:<8} {phase['seconds']:8.3f} s{reason}")
+
+
+@store.command()
+@click.argument("a")
+@click.argument("b")
+@as_json
+@click.pass_context
+def diff(context: click.Context, a: str, b: str, as_json: bool) -> None:
+    """What differs between two builds or results: options, inputs, artifacts, steps, seconds.
+
+    A and B: @12, a LABEL (its newest build), or any other REF, which is compared with all that it was made from.
+    """
+    from mlsdk.store import compare
+
+    found = compare.diff(opened(context), a, b)
+    if as_json:
+        texts.echo_json(found)
+        return
+    for side in ("a", "b"):
+        facts = found[side]
+        build = f"@{facts['build']} " if facts["build"] else ""
+        click.echo(f"{side}: {build}{texts.clean(facts['label'])} {texts.moment(facts['started'])} "
+                   f"{facts['seconds']:.2f} s")  # fmt: skip
+    for title in ("options", "inputs"):
+        for row in found[title]:
+            where = f"{row['phase']} " if row["phase"] else ""
+            click.echo(f"{where}{texts.clean(row['part'])}: {_value(row['a'])} -> {_value(row['b'])}")
+    for row in found["numbers"]:
+        click.echo(f"{texts.clean(row['artifact'])} {texts.clean(row['name'])}: {_change(row['a'], row['b'])}")
+    for row in found["seconds"]:
+        outcomes = f"{row['outcome_a']} -> {row['outcome_b']}"
+        click.echo(f"{row['phase']} seconds: {_change(row['a'], row['b'])} ({outcomes})")
+    for row in found["artifacts"]:
+        sizes = f"{texts.size(row['size_a'])} -> {texts.size(row['size_b'])}"
+        click.echo(f"{row['phase']} {texts.clean(row['name'])}: {_value(row['a'])} -> {_value(row['b'])} ({sizes})")
+    for side in ("a", "b"):
+        if found[f"only_{side}"]:
+            click.echo(f"only in {side}: {', '.join(found[f'only_{side}'])}")
+
+
+def _change(one: float | None, other: float | None) -> str:
+    """Two numbers, and by how much the second is more."""
+    shown = " -> ".join("absent" if value is None else f"{value:,.6g}" for value in (one, other))
+    return f"{shown} ({(other - one) / one:+.1%})" if one and other is not None else shown
+
+
+@store.command()
+@click.argument("name", required=False)
+@click.argument("ref", required=False)
+@click.option("--delete", is_flag=True, help="Take the name away.")
+@as_json
+@click.pass_context
+def tag(context: click.Context, name: str | None, ref: str | None, delete: bool, as_json: bool) -> None:
+    """Give a result a NAME, so that it is never collected; without arguments, list the names."""
+    from mlsdk.store import tags
+
+    found = opened(context)
+    if name is None:
+        rows = tags.listed(found)
+    elif delete:
+        tags.remove(found, name)
+        rows = []
+    elif ref is None:
+        raise click.UsageError("give NAME and REF, or NAME --delete, or nothing for the list")
+    else:
+        rows = [tags.put(found, name, ref)]
+    if as_json:
+        texts.echo_json(rows)
+    elif rows:
+        shown = ((row["name"], row["label"] or "", row["phase"] or "gone", row["recipe"]) for row in rows)
+        texts.table(("tag", "label", "phase", "key"), shown)
+
+
+@store.command()
+@click.argument("ref")
+@click.argument("file", type=click.Path(dir_okay=False))
+@as_json
+@click.pass_context
+def export(context: click.Context, ref: str, file: str, as_json: bool) -> None:
+    """Write a build or a result, and everything that it was made from, into one FILE."""
+    from mlsdk.store import parcel
+
+    facts = parcel.export(opened(context), ref, file)
+    if as_json:
+        texts.echo_json(facts)
+    else:
+        click.echo(f"{texts.clean(facts['path'])}: {facts['results']} results, {facts['objects']} objects, "
+                   f"{texts.size(facts['file'])}")  # fmt: skip
+
+
+@store.command("import")
+@click.argument("file", type=click.Path(dir_okay=False))
+@as_json
+@click.pass_context
+def import_(context: click.Context, file: str, as_json: bool) -> None:
+    """Take in a FILE of `mlsdk store export`; every byte is verified before anything is written."""
+    from mlsdk import store as stores
+    from mlsdk.store import parcel
+
+    with stores.open(context.obj) as found:  # a new store is created: that is what an import is for
+        facts = parcel.take_in(found, file)
+    if as_json:
+        texts.echo_json(facts)
+    else:
+        click.echo(f"{facts['new']} new results of {facts['results']}: {texts.clean(', '.join(facts['labels']))}")
+
+
+@store.command()
+@click.argument("select")
+@click.option("--seconds", type=click.FloatRange(0.01, 3600), default=10.0, show_default=True, help="Time limit.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="How many rows.")
+@as_json
+@click.pass_context
+def query(context: click.Context, select: str, seconds: float, limit: int, as_json: bool) -> None:
+    """Ask with one SELECT over four views; nothing can be written.
+
+    \b
+    artifacts         name kind size stored phase workflow created digest key
+    actions           key phase workflow created seconds options inputs host pid product
+    runs              build workflow program phase outcome reason seconds started
+                      build_seconds status device preset options key host command
+    node_simulations  node answer
+
+    Times are seconds since 1970. Example:
+    mlsdk store query "SELECT phase, sum(seconds) FROM runs GROUP BY phase"
+    """
+    from mlsdk.store import sql
+
+    found = sql.run(opened(context), select, seconds, limit)
+    if as_json:
+        texts.echo_json([dict(zip(found["columns"], row)) for row in found["rows"]])
+    else:
+        texts.table(found["columns"], ([str(cell) for cell in row] for row in found["rows"]))
+    if found["more"]:
+        click.echo(f"mlsdk: only the first {limit} rows; give --limit", err=True)
 
 
 @store.command()
 @click.argument("ref")
 @click.option("--down", is_flag=True, help="What was made from it, instead of what it was made from.")
+@click.option("--depth", type=click.IntRange(min=1), default=32, show_default=True, help="How many steps.")
 @click.option("--dot", "as_dot", is_flag=True, help="Print a graph for Graphviz.")
 @as_json
 @click.pass_context
-def deps(context: click.Context, ref: str, down: bool, as_dot: bool, as_json: bool) -> None:
+def deps(context: click.Context, ref: str, down: bool, depth: int, as_dot: bool, as_json: bool) -> None:
     """What a result was made from, as a tree."""
     from mlsdk.store import query
 
-    tree = query.deps(opened(context), ref, down)
+    tree = query.deps(opened(context), ref, down, depth)
     if as_json:
         texts.echo_json(tree)
     elif as_dot:
@@ -303,6 +476,10 @@ def _print_tree(node: dict[str, Any], indent: str, direction: str) -> None:
         click.echo(f"{indent}  {texts.clean(edge['name'])} {texts.short(edge['digest'])}")
         if edge["action"] is not None:
             _print_tree(edge["action"], indent + "    ", direction)
+
+
+def _ago(age: str | None) -> float | None:
+    return time.time() - texts.parse_age(age) if age else None
 
 
 def _value(value: Any) -> str:

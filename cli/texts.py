@@ -58,3 +58,12 @@ def parse_age(text: str) -> float:
         return float(text[:-1]) * units[text[-1:]]
     except (KeyError, ValueError):
         raise click.BadParameter(f"{text!r} is no age; write a number and s, m, h, d or w, for example 7d") from None
+
+
+def parse_size(text: str) -> int:
+    """`500`, `64KiB`, `1MiB`, `2GiB` as bytes."""
+    number = text.rstrip("KMGTiB")
+    try:
+        return int(float(number) * {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[text[len(number) :]])
+    except (KeyError, ValueError):
+        raise click.BadParameter(f"{text!r} is no size; write a number, or one with KiB, MiB, GiB") from None

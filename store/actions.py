@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from mlsdk.store import digest as digests
-from mlsdk.store import files, schema
+from mlsdk.store import schema
 from mlsdk.store.recipe import Recipe, digest_of_text
+from mlsdk.store.tree import Tree, plain_files
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,6 @@ def load(connection: sa.Connection, recipe: str) -> Known | None:
 # Made once: building a statement costs more than running it.
 _INSERT_ACTION = schema.actions.insert()
 _INSERT_ARTIFACTS = schema.artifacts.insert()
-_INSERT_OBJECTS = schema.objects.insert().prefix_with("OR IGNORE")
 _INSERT_INPUTS = schema.inputs.insert()
 _EPOCH = sa.select(schema.facts.c.value).where(schema.facts.c.name == "epoch")
 
@@ -142,7 +141,8 @@ def insert(connection: sa.Connection, action: Action, stored: Mapping[str, int],
         "product": action.product,
         "epoch": epoch,
     }
-    key = connection.execute(_INSERT_ACTION, row).lastrowid
+    primary: Any = connection.execute(_INSERT_ACTION, row).inserted_primary_key
+    key = primary[0]
     outputs = list(action.outputs.values())
     if outputs:
         artifacts = [
@@ -162,7 +162,7 @@ def insert(connection: sa.Connection, action: Action, stored: Mapping[str, int],
             for digest, size in sizes.items()
         ]
         connection.execute(_INSERT_ARTIFACTS, artifacts)
-        connection.execute(_INSERT_OBJECTS, objects)
+        connection.execute(schema.insert_new(connection, schema.objects), objects)
     inputs = [{"action_id": key, "name": name, "digest": digest} for name, digest in action.recipe.inputs.items()]
     if inputs:
         connection.execute(_INSERT_INPUTS, inputs)
@@ -189,38 +189,49 @@ def epoch(connection: sa.Connection) -> int:
 # -- manifests -------------------------------------------------------------------------------------------------------
 
 
-def manifest_path(root: Path, recipe: str) -> Path:
-    return root / "manifests" / recipe[:2] / recipe[2:]
+def manifest_name(recipe: str) -> str:
+    """Its name inside the store."""
+    return f"manifests/{recipe[:2]}/{recipe[2:]}"
 
 
-def write_manifest(root: Path, action: Action) -> None:
-    """Put the facts on the disk. A manifest may replace an older one of the same recipe."""
+def manifest_text(action: Action) -> bytes:
+    """A line with the facts, and a line that seals it."""
     line = json.dumps(action.facts(), sort_keys=True, allow_nan=False, separators=(",", ":")).encode()
-    target = manifest_path(root, action.digest)
-    chunks: list[files.Buffer] = [line + b"\n" + digests.of_bytes(line).encode() + b"\n"]
-    files.place(files.write_aside(root / "tmp", chunks, "manifest"), target, "manifest")
-    files.fsync_folders([target.parent], "manifest")
+    return line + b"\n" + digests.of_bytes(line).encode() + b"\n"
 
 
-def read_manifest(path: Path) -> Action | None:
+def write_manifest(tree: Tree, action: Action) -> None:
+    """Put the facts on the disk. A manifest may replace an older one of the same recipe."""
+    tree.write([(manifest_name(action.digest), [manifest_text(action)])], "manifest")
+
+
+def read_manifest(tree: Tree, recipe: str) -> Action | None:
     """The action of a manifest; None when the file is damaged or not a manifest."""
     try:
-        line, seal, rest = files.read_regular(path).split(b"\n")
+        action = from_manifest(tree.read(manifest_name(recipe)))
+    except OSError:
+        return None
+    return action if action is not None and action.digest == recipe else None
+
+
+def from_manifest(text: bytes) -> Action | None:
+    """The action that a manifest's bytes describe; None when they are damaged."""
+    try:
+        line, seal, rest = text.split(b"\n")
         if rest or digests.of_bytes(line).encode() != seal:
             return None
         facts = json.loads(line)
-        if digest_of_text(facts["parts"]) != facts["recipe"] or path.parent.name + path.name != facts["recipe"]:
+        if digest_of_text(facts["parts"]) != facts["recipe"]:
             return None
         outputs = {row[0]: Output(*row) for row in facts["outputs"]}
         names = ("phase", "label", "created", "seconds", "host", "pid", "product")
         rest_of = {name: facts[name] for name in names}
         return Action(digest=facts["recipe"], parts=facts["parts"], outputs=outputs, **rest_of)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def manifest_paths(root: Path) -> Iterator[Path]:
-    folder = root / "manifests"
-    for aa in sorted(folder.iterdir()):
-        if aa.is_dir() and not aa.is_symlink():
-            yield from sorted(aa.iterdir())
+def manifests(tree: Tree) -> Iterator[tuple[str, str | None]]:
+    """(name, recipe) of every file in `manifests`; the recipe is None where the name is not one of ours."""
+    for name, recipe in plain_files(tree, "manifests"):
+        yield name, recipe if digests.is_digest(recipe) else None

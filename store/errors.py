@@ -6,6 +6,8 @@ from mlsdk.errors import StoreError
 
 __all__ = [
     "BadName",
+    "BadParcel",
+    "BadQuery",
     "IndexDamaged",
     "IndexNewer",
     "NonDeterministic",
@@ -51,6 +53,14 @@ class NonDeterministic(StoreError):
 
 class NotFound(StoreError):
     """No such key, object, label or artifact."""
+
+
+class BadQuery(StoreError):
+    """A query that is not one SELECT over what there is."""
+
+
+class BadParcel(StoreError):
+    """An exported file that is not whole, or not one of ours. Nothing of it was taken."""
 
 
 class BadName(StoreError):

@@ -19,16 +19,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import sqlalchemy as sa
 
 from mlsdk.store import actions, locks, owner, rebuild, schema
 from mlsdk.store import digest as digests
 from mlsdk.store.errors import IndexDamaged, ObjectLost, StoreReadOnly
-from mlsdk.store.index import Index
+from mlsdk.store.place import Address
 from mlsdk.store.recipe import digest_of_text
-from mlsdk.store.store import FOLDERS, Store, open_store
+from mlsdk.store.store import Store, open_store, put_index_aside
+from mlsdk.store.tree import FOLDERS
 
 CLASSES = ("damaged", "missing", "orphan", "stale temp", "unknown")
 # Findings that are no harm: killed processes leave them, and the collector sweeps them.
@@ -70,42 +70,41 @@ def check(store: Store, repair: bool = False) -> Report:
     with _list_lock(store):
         files = list(store.objects.walk())
         rows = _rows(store)
-        manifests = list(actions.manifest_paths(store.root))
-    present = {digest for digest, _path in files if digest}
+        manifests = list(actions.manifests(store.tree))
+    present = {digest for digest, _name in files if digest}
     report.findings += _bad_objects(store, sorted(present), report)
     bad = {finding.what for finding in report.findings}
     report.findings += _row_findings(store, rows, present)
     report.findings += _manifest_findings(store, manifests, {row.recipe for row in rows})
     named = {row.digest for row in rows}
     report.findings += [Finding("orphan", digest, "an object that no row names") for digest in present - named - bad]
-    report.findings += [Finding("unknown", _inside(store, path), "not an object") for name, path in files if not name]
+    report.findings += [Finding("unknown", name, "not an object") for digest, name in files if not digest]
     report.findings += _other_files(store)
     if repair:
         report.findings = [_repaired(store, finding) for finding in report.findings]
         # Alone: an object that is seen here must not be collected before its row is written.
         with _list_lock(store), store.index.write() as connection:
-            report.rebuilt = rebuild.fill(connection, store.root, store.objects)
+            report.rebuilt = rebuild.fill(connection, store.objects)
     report.findings.sort(key=lambda finding: (CLASSES.index(finding.kind), finding.what))
     report.seconds = time.perf_counter() - clock
     return report
 
 
-def rebuild_index(root: Path) -> tuple[int, Path | None]:
+def rebuild_index(place: str | os.PathLike[str] | Address | None) -> tuple[int, str | None]:
     """Put a damaged index aside and make a new one from the manifests: (results found, where the old one is)."""
-    aside: Path | None = None
+    aside: str | None = None
     try:
-        store = open_store(root)
+        store = open_store(place)
         damage = store.index.quick_check()
         if damage:
             store.close()
     except IndexDamaged as error:
         damage = [str(error)]
     if damage:
-        with locks.exclusive(root / "index.lock", "the index", 60.0):
-            aside = Index(root, False, lambda connection: None).put_aside()
-        store = open_store(root)  # an empty index is filled when it is created
+        aside = put_index_aside(place)
+        store = open_store(place)  # an empty index is filled when it is created
     with _list_lock(store), store.index.write() as connection:
-        rebuild.fill(connection, root, store.objects)
+        rebuild.fill(connection, store.objects)
         count = connection.execute(sa.select(sa.func.count()).select_from(schema.actions)).scalar_one()
     store.close()
     return count, aside
@@ -157,33 +156,31 @@ def _row_findings(store: Store, rows: list[_Row], present: set[str]) -> Iterator
                 yield Finding("damaged", recipe, "the row's parts do not give its key")
 
 
-def _manifest_findings(store: Store, manifests: list[Path], recipes: set[str]) -> Iterator[Finding]:
+def _manifest_findings(store: Store, manifests: list[tuple[str, str | None]], recipes: set[str]) -> Iterator[Finding]:
     found = set()
-    for path in manifests:
-        name = path.parent.name + path.name
-        if not digests.is_digest(name):
-            yield Finding("unknown", _inside(store, path), "not a manifest")
+    for name, recipe in manifests:
+        if recipe is None:
+            yield Finding("unknown", name, "not a manifest")
             continue
-        found.add(name)
-        if actions.read_manifest(path) is None:
-            yield Finding("damaged", _inside(store, path), "a manifest that cannot be read")
-        elif name not in recipes:
-            yield Finding("orphan", _inside(store, path), "a manifest that no row names")
+        found.add(recipe)
+        if actions.read_manifest(store.tree, recipe) is None:
+            yield Finding("damaged", name, "a manifest that cannot be read")
+        elif recipe not in recipes:
+            yield Finding("orphan", name, "a manifest that no row names")
     for recipe in sorted(recipes - found):
-        yield Finding("missing", _inside(store, actions.manifest_path(store.root, recipe)), "the manifest of a row")
+        yield Finding("missing", actions.manifest_name(recipe), "the manifest of a row")
 
 
 def _other_files(store: Store) -> Iterator[Finding]:
-    for entry in os.scandir(store.root / "tmp"):
-        who = owner.of_file(entry.name)
-        if who is None or not entry.is_file(follow_symlinks=False):
-            yield Finding("unknown", f"tmp/{entry.name}", "not a temporary file of ours")
+    for name, kind in store.tree.names("tmp"):
+        who = owner.of_file(name.removeprefix("tmp/"))
+        if who is None or kind != "file":
+            yield Finding("unknown", name, "not a temporary file of ours")
         elif who.is_gone():
-            yield Finding("stale temp", f"tmp/{entry.name}", f"process {who.pid} has ended")
-    for entry in os.scandir(store.root):
-        known = entry.name in _ROOT_FILES or entry.name in FOLDERS or entry.name.startswith("index.bad-")
-        if not known:
-            yield Finding("unknown", entry.name, "not a file of a store")
+            yield Finding("stale temp", name, f"process {who.pid} has ended")
+    for name, _kind in store.tree.names(""):
+        if name not in _ROOT_FILES and name not in FOLDERS and not name.startswith("index.bad-"):
+            yield Finding("unknown", name, "not a file of a store")
 
 
 def _repaired(store: Store, finding: Finding) -> Finding:
@@ -209,20 +206,17 @@ def _write_manifest_again(store: Store, path: str) -> str:
         known = actions.load(connection, recipe)
     if known is None:
         return "the row is gone"
-    actions.write_manifest(store.root, known.action)
+    actions.write_manifest(store.tree, known.action)
     return "written again"
 
 
 def _move(store: Store, name: str) -> str:
     """Into the quarantine, under a name that cannot lead out of it."""
-    source = store.root / name
     flat = name.replace("/", "_")
     number = 0
-    while os.path.lexists(target := store.objects.quarantine / f"{flat}.{number}"):
+    while store.tree.stat(target := f"quarantine/{flat}.{number}") is not None:
         number += 1
-    try:
-        os.rename(source, target)
-    except FileNotFoundError:
+    if not store.tree.move(name, target):
         return "gone"
     if name.startswith("manifests/"):
         _write_manifest_again(store, name)
@@ -232,8 +226,4 @@ def _move(store: Store, name: str) -> str:
 def _list_lock(store: Store) -> locks.Held:
     if store.read_only:
         return locks.nothing()
-    return locks.exclusive(store.root / "gc.lock", "the store (fsck)", store.timeout)
-
-
-def _inside(store: Store, path: Path) -> str:
-    return str(path.relative_to(store.root))
+    return store.locks.exclusive("gc", "the store (fsck)", store.timeout)

@@ -8,14 +8,12 @@ killed in between leaves files that nothing names, and the next collection finds
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import sqlalchemy as sa
 
-from mlsdk.store import actions, files, lease, locks, owner, schema
+from mlsdk.store import actions, locks, owner, schema
 from mlsdk.store.errors import StoreReadOnly
 from mlsdk.store.failpoints import hit
 from mlsdk.store.store import Store, note_incidents
@@ -52,13 +50,12 @@ def collect(store: Store, grace: int = GRACE, dry_run: bool = False) -> Report:
         with _alone(store, dry_run):
             gone, digests = _delete_rows(store, doomed[start : start + _BATCH], dry_run)
             deleted += gone
-            paths = [actions.manifest_path(store.root, recipe) for recipe in gone]
-            paths += [store.objects.path(digest) for digest in digests]
+            names = [actions.manifest_name(recipe) for recipe in gone] + [store.objects.name(one) for one in digests]
             count += len(digests)
-            freed += _unlink(paths, dry_run)
+            freed += _remove(store, names, dry_run)
     with _alone(store, dry_run):
         old, young = _leftovers(store, epoch, grace, set(deleted) if dry_run else set(), dry_run)
-        freed += _unlink(old, dry_run)
+        freed += _remove(store, old, dry_run)
         if not dry_run:
             _remove_locks(store)
     return Report(dry_run, epoch, kept + len(doomed) - len(deleted), tuple(deleted), count, len(old), young, freed)
@@ -67,17 +64,16 @@ def collect(store: Store, grace: int = GRACE, dry_run: bool = False) -> Report:
 def _alone(store: Store, dry_run: bool) -> locks.Held:
     if dry_run:
         return locks.nothing()
-    return locks.exclusive(store.root / "gc.lock", "the store (a collection)", store.timeout)
+    return store.locks.exclusive("gc", "the store (a collection)", store.timeout)
 
 
 def _mark(store: Store, grace: int, dry_run: bool) -> tuple[int, list[str], int]:
     """(the epoch that ends, recipes to delete, number of those kept)."""
-    held, ended = lease.held(store.root)
+    held = store.leases.held()
     if dry_run:
         with store.index.read() as connection:
             return _chosen(connection, grace, held)
-    for path in ended:
-        files.remove(path)
+    store.leases.drop_ended()
     with store.index.write() as connection:
         found = _chosen(connection, grace, held)
         table = schema.facts
@@ -114,7 +110,7 @@ def _add_ancestors(connection: sa.Connection, kept: set[int]) -> None:
 
 def _delete_rows(store: Store, doomed: list[str], dry_run: bool) -> tuple[list[str], list[str]]:
     """(recipes whose rows are gone, digests that nothing names any more)."""
-    held, _ended = lease.held(store.root)
+    held = store.leases.held()
     gone = [recipe for recipe in doomed if recipe not in held]
     if dry_run:
         with store.index.read() as connection:
@@ -146,31 +142,31 @@ def _unnamed(connection: sa.Connection, digests: list[str]) -> list[str]:
     return [digest for digest in digests if digest not in named]
 
 
-def _unlink(paths: Iterable[Path], dry_run: bool) -> int:
+def _remove(store: Store, names: Iterable[str], dry_run: bool) -> int:
     """Remove files; the number of bytes."""
     freed = 0
-    for path in paths:
-        try:
-            freed += os.lstat(path).st_size
-            if not dry_run:
-                os.unlink(path)
-                hit("gc.unlinked")
-        except FileNotFoundError:
-            pass
+    for name in names:
+        facts = store.tree.stat(name)
+        if facts is None:
+            continue
+        freed += facts[1]
+        if not dry_run:
+            store.tree.remove(name)
+            hit("gc.unlinked")
     return freed
 
 
-def _leftovers(store: Store, epoch: int, grace: int, deleted: set[str], dry_run: bool) -> tuple[list[Path], int]:
+def _leftovers(store: Store, epoch: int, grace: int, deleted: set[str], dry_run: bool) -> tuple[list[str], int]:
     """(files that nothing names since `grace` epochs, number of younger ones). Sightings are written down."""
-    held, _ended = lease.held(store.root)
+    held = store.leases.held()
     with store.index.read() as connection:
         named = set(connection.execute(sa.select(schema.artifacts.c.digest).distinct()).scalars())
         recipes = set(connection.execute(sa.select(schema.actions.c.recipe)).scalars())
         table = schema.sightings
         seen = {row.path: row.epoch for row in connection.execute(sa.select(table.c.path, table.c.epoch))}
-    found = {str(path.relative_to(store.root)): path for path in _unnamed_files(store, named | held, recipes | held)}
+    found = list(_unnamed_files(store, named | held, recipes | held))
     first = {name: seen.get(name, epoch) for name in found}
-    old = [path for name, path in found.items() if first[name] <= epoch - grace]
+    old = [name for name in found if first[name] <= epoch - grace]
     if not dry_run and first != seen:
         young = [{"path": name, "epoch": at} for name, at in first.items() if at > epoch - grace]
         with store.index.write() as connection:
@@ -180,26 +176,23 @@ def _leftovers(store: Store, epoch: int, grace: int, deleted: set[str], dry_run:
     return old, len(found) - len(old)
 
 
-def _unnamed_files(store: Store, digests: set[str], recipes: set[str]) -> Iterator[Path]:
-    for digest, path in store.objects.walk():
+def _unnamed_files(store: Store, digests: set[str], recipes: set[str]) -> Iterator[str]:
+    for digest, name in store.objects.walk():
         if digest is not None and digest not in digests:
-            yield path
-    for path in actions.manifest_paths(store.root):
-        if path.parent.name + path.name not in recipes:
-            yield path
-    for entry in os.scandir(store.root / "tmp"):
-        who = owner.of_file(entry.name)
+            yield name
+    for name, recipe in actions.manifests(store.tree):
+        if recipe not in recipes:
+            yield name
+    for name, _kind in store.tree.names("tmp"):
+        who = owner.of_file(name.removeprefix("tmp/"))
         # On this host a living owner is still writing; of other hosts' owners only the epochs can tell.
         if who is not None and (who.is_gone() or who.host != owner.host_name()):
-            yield Path(entry.path)
-    for entry in os.scandir(store.objects.quarantine):
-        yield Path(entry.path)
+            yield name
+    for name, _kind in store.tree.names("quarantine"):
+        yield name
 
 
 def _remove_locks(store: Store) -> None:
     """Lock files of keys that are gone. A holder keeps its own, and a waiter notices that the file was replaced."""
     with store.index.read() as connection:
-        recipes = set(connection.execute(sa.select(schema.actions.c.recipe)).scalars())
-    for entry in os.scandir(store.root / "locks"):
-        if entry.name.removesuffix(".lock") not in recipes:
-            locks.remove_if_free(Path(entry.path))
+        store.locks.sweep(set(connection.execute(sa.select(schema.actions.c.recipe)).scalars()))

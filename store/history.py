@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -37,11 +39,12 @@ class Build:
     error: str = ""
     command: str = ""
     events: Sequence[Event] = field(default_factory=tuple)
+    facts: Mapping[str, Any] = field(default_factory=dict)  # the options given, the preset, the device: JSON data
 
 
 def insert(connection: sa.Connection, build: Build) -> int:
     """Write a build with its events."""
-    number = connection.execute(
+    key: Any = connection.execute(
         schema.builds.insert().values(
             label=build.label,
             started=build.started,
@@ -51,8 +54,10 @@ def insert(connection: sa.Connection, build: Build) -> int:
             command=build.command,
             host=owner.host_name(),
             pid=os.getpid(),
+            facts=json.dumps(build.facts, sort_keys=True, allow_nan=False),
         )
-    ).lastrowid
+    ).inserted_primary_key
+    number = key[0]
     if build.events:
         rows = [
             {

@@ -11,6 +11,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,18 +22,30 @@ from sqlalchemy import event
 from sqlalchemy.pool import NullPool
 
 from mlsdk.store import files, locks, schema
-from mlsdk.store.errors import IndexDamaged, IndexNewer, NotAStore, StoreBusy, StoreError, StoreFull, StoreReadOnly
+from mlsdk.store.errors import (
+    BadQuery,
+    IndexDamaged,
+    IndexNewer,
+    NotAStore,
+    StoreBusy,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+)
 from mlsdk.store.failpoints import hit
 
 logger = logging.getLogger("mlsdk.store")
 
 TIMEOUT = 60.0
+BAD_QUERY = "write one SELECT over the views artifacts, actions, runs and node_simulations (`mlsdk store query --help`)"
 
 _abandoned: list[sa.Connection] = []  # a child must not close what its parent opened
 
 
 class Index:
     """Connections to the index of one store: one for each thread, none across a fork."""
+
+    position = "instr"  # the function that finds a text in a text
 
     def __init__(
         self, root: Path, read_only: bool, on_empty: Callable[[sa.Connection], None], timeout: float = TIMEOUT
@@ -81,6 +94,28 @@ class Index:
         with self.read() as connection:
             rows = connection.exec_driver_sql("PRAGMA quick_check").scalars().all()
         return [] if rows == ["ok"] else [str(row) for row in rows]
+
+    def query(self, text: str, seconds: float, rows: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """One statement of a user: on a connection of its own that cannot write, and not for longer than `seconds`."""
+        with self._translated():
+            raw = sqlite3.connect(f"file:{_quoted(self.path)}?mode=ro", uri=True, timeout=seconds, isolation_level=None)
+        until = time.monotonic() + seconds
+        try:
+            raw.execute("PRAGMA query_only = ON")
+            raw.set_authorizer(_only_reads)
+            raw.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+            cursor = raw.execute(text)
+            return [column[0] for column in cursor.description or ()], cursor.fetchmany(rows)
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            if _code(error) == sqlite3.SQLITE_INTERRUPT:
+                raise StoreBusy(f"the query took more than {seconds:g} s; ask for less, or give it more time") from None
+            raise BadQuery(f"{error}; {BAD_QUERY}") from None
+        finally:
+            raw.close()
+
+    def size(self) -> int:
+        """Bytes of the index."""
+        return os.stat(self.path).st_size
 
     def put_aside(self) -> Path | None:
         """Rename a damaged index and its journal to `index.bad-<n>`: a journal left behind would spoil the new one."""
@@ -169,10 +204,12 @@ class Index:
                 application, version = _marks(writer)  # another process may have been faster
                 if version == 0:
                     schema.create(writer)
+                    writer.exec_driver_sql(f"PRAGMA application_id = {schema.APPLICATION_ID}")
                     # In the same transaction: an index without the rows of existing manifests is never seen.
                     self._on_empty(writer)
                 elif version < schema.VERSION:
                     schema.migrate(writer, version)
+                writer.exec_driver_sql(f"PRAGMA user_version = {schema.VERSION}")
         finally:
             connection.execution_options(mlsdk_begin="BEGIN")
 
@@ -228,6 +265,14 @@ class Index:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return IndexDamaged(f"the index {self.path} is damaged: {reason}; run `mlsdk store fsck --rebuild`")
         return StoreError(f"the index {self.path}: {reason}; run `mlsdk store fsck`")
+
+
+_READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+
+def _only_reads(action: int, one: str | None, other: str | None, *_: object) -> int:
+    forbidden = action == sqlite3.SQLITE_FUNCTION and other == "load_extension"
+    return sqlite3.SQLITE_OK if action in _READS and not forbidden else sqlite3.SQLITE_DENY
 
 
 def _begin(connection: sa.Connection) -> None:

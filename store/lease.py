@@ -11,12 +11,29 @@ import fcntl
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
-from mlsdk.store import owner
+from mlsdk.store import files, owner
 
 
-class Lease:
-    """The lease of this process on one store."""
+class Leases(Protocol):
+    """The lease of this process on one store, and those of all others."""
+
+    def add(self, keys: Iterable[str]) -> None:
+        """Name keys (of recipes or objects) that are about to be used."""
+
+    def close(self) -> None:
+        """End this process's lease."""
+
+    def held(self) -> set[str]:
+        """Keys of running processes. Needs the collector lock."""
+
+    def drop_ended(self) -> None:
+        """Remove what ended processes have left. Needs the collector lock."""
+
+
+class FileLeases:
+    """Leases as locked files."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / "leases"
@@ -60,20 +77,28 @@ class Lease:
             raise
         self._descriptor = descriptor
 
+    def held(self) -> set[str]:
+        """Keys of running processes. Needs the collector lock."""
+        return self._look()[0]
 
-def held(root: Path) -> tuple[set[str], list[Path]]:
-    """(keys of running processes, lease files whose process has ended). Needs the collector lock."""
-    keys: set[str] = set()
-    ended: list[Path] = []
-    for path in sorted((root / "leases").iterdir()):
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            continue
-        with open(descriptor, "rb") as file:
+    def drop_ended(self) -> None:
+        """Remove the files of ended processes. Needs the collector lock."""
+        for path in self._look()[1]:
+            files.remove(path)
+
+    def _look(self) -> tuple[set[str], list[Path]]:
+        """(keys of running processes, lease files whose process has ended)."""
+        keys: set[str] = set()
+        ended: list[Path] = []
+        for path in sorted(self._folder.iterdir()):
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                ended.append(path)
-            except BlockingIOError:
-                keys.update(file.read().decode("ascii", "replace").split())
-    return keys, ended
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except OSError:
+                continue
+            with open(descriptor, "rb") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    ended.append(path)
+                except BlockingIOError:
+                    keys.update(file.read().decode("ascii", "replace").split())
+        return keys, ended

@@ -13,21 +13,65 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Protocol
 
 from mlsdk.store import owner
 from mlsdk.store.errors import StoreBusy, StoreError
 
 Held = AbstractContextManager[None]
+OnWait = Callable[[str], None]
+
+
+class Locks(Protocol):
+    """The locks of a store by name: `gc`, `index`, `key-<digest>`."""
+
+    def exclusive(self, name: str, what: str, timeout: float | None = None, on_wait: OnWait | None = None) -> Held:
+        """Hold it alone. `what` is the thing in messages; `on_wait` hears once whom this process waits for."""
+
+    def shared(self, name: str, what: str, timeout: float | None = None) -> Held:
+        """Hold it together with other shared holders."""
+
+    def usable(self, name: str) -> bool:
+        """False when a reader without write permission cannot take it."""
+
+    def sweep(self, keys: Container[str]) -> None:
+        """Forget the locks of keys that are not among these, where nobody holds them."""
+
+
+class FileLocks:
+    """Locks as files in a store's folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def path(self, name: str) -> Path:
+        key = name.removeprefix("key-")
+        return self._root / (f"{name}.lock" if key == name else f"locks/{key}.lock")
+
+    def exclusive(self, name: str, what: str, timeout: float | None = None, on_wait: OnWait | None = None) -> Held:
+        return exclusive(self.path(name), what, timeout, on_wait)
+
+    def shared(self, name: str, what: str, timeout: float | None = None) -> Held:
+        return shared(self.path(name), what, timeout)
+
+    def usable(self, name: str) -> bool:
+        return os.access(self.path(name), os.W_OK)
+
+    def sweep(self, keys: Container[str]) -> None:
+        for entry in os.scandir(self._root / "locks"):
+            if entry.name.removesuffix(".lock") not in keys:
+                remove_if_free(Path(entry.path))
+
 
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextmanager
 def exclusive(
-    path: Path, what: str, timeout: float | None = None, on_wait: Callable[[str], None] | None = None, note: bool = True
+    path: Path, what: str, timeout: float | None = None, on_wait: OnWait | None = None, note: bool = True
 ) -> Iterator[None]:
     """Hold `path` alone. `what` is the thing in messages; `on_wait` hears once whom this process waits for."""
     descriptor = _take(path, fcntl.LOCK_EX, what, timeout, on_wait)
@@ -86,7 +130,7 @@ def is_free(path: Path) -> bool:
     return True
 
 
-def _take(path: Path, mode: int, what: str, timeout: float | None, on_wait: Callable[[str], None] | None) -> int:
+def _take(path: Path, mode: int, what: str, timeout: float | None, on_wait: OnWait | None) -> int:
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -110,26 +154,39 @@ def _names(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _wait(descriptor: int, mode: int, what: str, timeout: float | None, on_wait: Callable[[str], None] | None) -> None:
-    started, pause, told = time.monotonic(), 0.001, False
-    while True:
+def _wait(descriptor: int, mode: int, what: str, timeout: float | None, on_wait: OnWait | None) -> None:
+    def attempt() -> bool:
         try:
             fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
-            return
+            return True
         except BlockingIOError:
-            pass
+            return False
         except OSError as error:
             if error.errno in _UNSUPPORTED:
                 raise StoreError(
                     f"{what}: this file system has no file locks (flock); put the store on a local disk (MLSDK_STORE)"
                 ) from error
             raise
+
+    poll(attempt, lambda: _holder(descriptor), what, timeout, on_wait)
+
+
+def poll(
+    attempt: Callable[[], bool],
+    holder: Callable[[], str],
+    what: str,
+    timeout: float | None,
+    on_wait: OnWait | None,
+) -> None:
+    """Try again and again, with growing pauses; StoreBusy when the time is up."""
+    started, pause, told = time.monotonic(), 0.001, False
+    while not attempt():
         waited = time.monotonic() - started
         if timeout is not None and waited >= timeout:
-            raise StoreBusy(f"{what} is held by {_holder(descriptor)} for more than {timeout:g} s; try again later")
+            raise StoreBusy(f"{what} is held by {holder()} for more than {timeout:g} s; try again later")
         if on_wait is not None and not told and waited > 0.2:
             told = True
-            on_wait(_holder(descriptor))
+            on_wait(holder())
         time.sleep(pause)
         pause = min(pause * 2, 0.05)
 

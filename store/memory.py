@@ -84,7 +84,7 @@ class Memory:
             for name, (parts, line) in pending.items()
         ]
         with self._index.write() as connection:
-            connection.execute(schema.memories.insert().prefix_with("OR REPLACE"), rows)
+            connection.execute(schema.insert_over(connection, schema.memories), rows)
 
     def __enter__(self) -> Memory:
         return self

@@ -9,8 +9,6 @@ differently is ever handed out.
 
 from __future__ import annotations
 
-import errno
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,13 +19,13 @@ import zstandard
 from mlsdk.store import digest as digests
 from mlsdk.store import files
 from mlsdk.store.errors import ObjectDamaged, ObjectMissing
+from mlsdk.store.tree import BAD_FILE, Stat, Tree, plain_files
 
 _HEADER = struct.Struct("<4sc3sQQ")
+HEADER_SIZE = _HEADER.size
 _MAGIC = b"OMO1"
 _LEVEL = 3
 _WORTH = 0.9  # compressed only when it saves at least a tenth
-
-Stat = tuple[int, int, int, int]  # inode, size, mtime in ns, ctime in ns
 
 
 @dataclass(frozen=True)
@@ -42,126 +40,95 @@ class Stored:
 
 
 class Objects:
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.folder = root / "objects"
-        self.temporary = root / "tmp"
-        self.quarantine = root / "quarantine"
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+
+    def name(self, digest: str) -> str:
+        """Its name inside the store."""
+        return f"objects/{digest[:2]}/{digest[2:]}"
 
     def path(self, digest: str) -> Path:
-        return self.folder / digest[:2] / digest[2:]
+        """Its file, where the store is a folder."""
+        return self.tree.path(self.name(digest))
 
     def stat(self, digest: str) -> Stat | None:
-        """What the file system says about the file; None when there is none."""
-        try:
-            facts = os.lstat(self.path(digest))
-        except FileNotFoundError:
-            return None
-        return (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        """What is known of the file without reading it; None when there is none."""
+        return self.tree.stat(self.name(digest))
 
     def put_many(self, contents: Sequence[bytes]) -> list[Stored]:
         """Publish each of `contents`; on return all are on the disk. Equal contents are one object."""
         names = [digests.of_bytes(content) for content in contents]
         results: dict[str, Stored] = {}
-        waiting: dict[Path, Path] = {}
-        try:
+        places: list[str] = []
+
+        def fresh() -> Iterator[tuple[str, list[files.Buffer]]]:
             for digest, content in zip(names, contents):
                 if digest in results:
                     continue
+                places.append(self.name(digest))
                 known = self._usable(digest, len(content))
                 if known is not None:
                     results[digest] = Stored(digest, len(content), known, "", False)
                     continue
                 codec, chunks = encode(content)
-                waiting[self.path(digest)] = files.write_aside(self.temporary, chunks, "object")
                 results[digest] = Stored(digest, len(content), sum(map(len, chunks)), codec, True)
-            for target, temporary in waiting.items():
-                files.place(temporary, target, "object")
-            # Also for objects that were there: who renamed them may not have come to its own fsync.
-            files.fsync_folders((self.path(digest).parent for digest in results), "object")
+                yield self.name(digest), chunks
+
+        try:
+            self.tree.write(fresh(), "object", places)
         except OSError as error:
-            raise files.explain(error, self.root, sum(map(len, contents))) from error
-        finally:
-            for temporary in waiting.values():
-                files.remove(temporary)
+            raise self.tree.explain(error, sum(map(len, contents))) from error
         return [results[digest] for digest in names]
+
+    def put_encoded(self, digest: str, data: bytes, size: int) -> Stored:
+        """Publish the bytes of an object's file that came from another store; ObjectDamaged when they are not whole."""
+        return self.put_many([decoded(digest, data, size)])[0]
 
     def read(self, digest: str, size: int | None = None) -> bytes:
         """The bytes of an object, verified. `size` is what the index says, and the cap."""
-        path = self.path(digest)
+        return decoded(digest, self.read_encoded(digest), size)
+
+    def read_encoded(self, digest: str) -> bytes:
+        """The bytes of an object's file, as they are."""
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            return self.tree.read(self.name(digest))
         except FileNotFoundError:
             raise ObjectMissing(f"object {digest}: the file is missing", digest) from None
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.EIO):
+            if error.errno in BAD_FILE:
                 raise ObjectDamaged(f"object {digest}: {error.strerror}", digest) from error
             raise
-        try:
-            with open(descriptor, "rb", buffering=0) as file:
-                header, payload = file.read(_HEADER.size), file.read()
-        except OSError as error:
-            if error.errno in (errno.EIO, errno.EISDIR):
-                raise ObjectDamaged(f"object {digest}: {error.strerror}", digest) from error
-            raise
-        try:
-            content = decode(header, payload, size)
-        except ValueError as error:
-            raise ObjectDamaged(f"object {digest}: {error}", digest) from None
-        if digests.of_bytes(content) != digest:
-            raise ObjectDamaged(f"object {digest}: its bytes have another digest", digest)
-        return content
 
-    def move_to_quarantine(self, digest: str) -> Path | None:
+    def move_to_quarantine(self, digest: str) -> str | None:
         """Take a bad file out of its place, and keep it; None when there is no file."""
-        target = self._quarantine_path(digest)
-        try:
-            os.rename(self.path(digest), target)
-        except FileNotFoundError:
-            return None
-        return target
+        target = self._quarantine_name(digest)
+        return target if self.tree.move(self.name(digest), target) else None
 
-    def walk(self) -> Iterator[tuple[str | None, Path]]:
-        """(digest, path) of every file below the folder; the digest is None where the name is not one of ours."""
-        for folder in sorted(os.scandir(self.folder), key=lambda entry: entry.name):
-            if not folder.is_dir(follow_symlinks=False):
-                yield None, Path(folder.path)
-                continue
-            for entry in sorted(os.scandir(folder.path), key=lambda entry: entry.name):
-                name = folder.name + entry.name
-                plain = entry.is_file(follow_symlinks=False)
-                yield (name if plain and digests.is_digest(name) else None), Path(entry.path)
+    def walk(self) -> Iterator[tuple[str | None, str]]:
+        """(digest, name) of every file in `objects`; the digest is None where the name is not one of ours."""
+        for name, digest in plain_files(self.tree, "objects"):
+            yield (digest if digests.is_digest(digest) else None), name
 
     def _usable(self, digest: str, size: int) -> int | None:
         """Bytes of the file when the object is there and whole. A damaged one is kept in quarantine and replaced.
 
-        It stays in its place until the good one is renamed over it: other rows may name it at this moment.
+        It stays in its place until the good one is written over it: other rows may name it at this moment.
         """
         try:
             self.read(digest, size)
         except ObjectMissing:
             return None
         except ObjectDamaged:
-            keep_copy(self.path(digest), self._quarantine_path(digest))
+            self.tree.keep_copy(self.name(digest), self._quarantine_name(digest))
             return None
         facts = self.stat(digest)
         return facts[1] if facts else None
 
-    def _quarantine_path(self, digest: str) -> Path:
+    def _quarantine_name(self, digest: str) -> str:
         number = 0
-        while (path := self.quarantine / f"{digest}.{number}").exists():
+        while self.tree.stat(name := f"quarantine/{digest}.{number}") is not None:
             number += 1
-        return path
-
-
-def keep_copy(path: Path, target: Path) -> None:
-    """A second name, or a copy where the file system has no hard links."""
-    try:
-        os.link(path, target, follow_symlinks=False)
-    except FileNotFoundError:
-        pass
-    except OSError:
-        target.write_bytes(files.read_regular(path))
+        return name
 
 
 def encode(content: bytes) -> tuple[str, list[files.Buffer]]:
@@ -172,9 +139,9 @@ def encode(content: bytes) -> tuple[str, list[files.Buffer]]:
     return codec, [_HEADER.pack(_MAGIC, codec.encode(), bytes(3), len(content), len(payload)), payload]
 
 
-def decode(header: bytes, payload: bytes, size: int | None) -> bytes:
+def decode(header: bytes, payload: memoryview, size: int | None) -> bytes:
     """The content of a file; ValueError says what is wrong with it."""
-    if len(header) < _HEADER.size:
+    if len(header) < HEADER_SIZE:
         raise ValueError(f"the file is cut after {len(header)} bytes")
     magic, codec, zeros, declared, stored = _HEADER.unpack(header)
     if magic != _MAGIC or zeros != bytes(3) or codec not in (b"z", b"r"):
@@ -186,7 +153,7 @@ def decode(header: bytes, payload: bytes, size: int | None) -> bytes:
     if codec == b"r":
         if declared != stored:
             raise ValueError("the sizes in the header differ")
-        return payload
+        return bytes(payload)
     try:
         # The frame's own size decides what zstd allocates, so it is compared before anything is unpacked.
         frame = zstandard.get_frame_parameters(payload)
@@ -200,16 +167,23 @@ def decode(header: bytes, payload: bytes, size: int | None) -> bytes:
     return content
 
 
-def sizes(path: Path) -> tuple[int, str]:
-    """Plain size and codec from the header alone, the content unverified. ValueError: there is no header."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+def decoded(digest: str, data: bytes, size: int | None) -> bytes:
+    """The content of an object's file; ObjectDamaged unless it is what the digest names, and of that size."""
     try:
-        header = os.read(descriptor, _HEADER.size)
-    finally:
-        os.close(descriptor)
-    if len(header) < _HEADER.size:
+        content = decode(data[:HEADER_SIZE], memoryview(data)[HEADER_SIZE:], size)
+    except ValueError as error:
+        raise ObjectDamaged(f"object {digest}: {error}", digest) from None
+    if digests.of_bytes(content) != digest:
+        raise ObjectDamaged(f"object {digest}: its bytes have another digest", digest)
+    return content
+
+
+def size_in_header(tree: Tree, name: str) -> int:
+    """Plain size from the header alone, the content unverified. ValueError: there is no header."""
+    header = tree.read(name, HEADER_SIZE)
+    if len(header) < HEADER_SIZE:
         raise ValueError(f"the file is cut after {len(header)} bytes")
-    magic, codec, _zeros, declared, _stored = _HEADER.unpack(header)
+    magic, _codec, _zeros, declared, _stored = _HEADER.unpack(header)
     if magic != _MAGIC:
         raise ValueError("the header is not one of ours")
-    return declared, codec.decode()
+    return int(declared)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,8 @@ def ls(
     label: str | None = None,
     name: str | None = None,
     since: float | None = None,
+    until: float | None = None,
+    larger: int | None = None,
     options: Mapping[str, Any] | None = None,
     limit: int | None = 50,
 ) -> list[dict[str, Any]]:
@@ -52,10 +54,14 @@ def ls(
             query = query.where(column == value)
     if since is not None:
         query = query.where(_A.c.created >= since)
+    if until is not None:
+        query = query.where(_A.c.created <= until)
+    if larger is not None:
+        query = query.where(_F.c.size >= larger)
     for option, value in (options or {}).items():
         # The stored text is canonical, so equal values are equal text.
         text = codec.canonical({option: value}).decode()[1:-1]
-        query = query.where(sa.func.instr(_A.c.parts, text) > 0)
+        query = query.where(_holds(store, _A.c.parts, text))
     if limit is not None:
         query = query.limit(limit)
     with store.index.read() as connection:
@@ -67,25 +73,25 @@ def ls(
 
 @dataclass(frozen=True)
 class Ref:
-    """What a name on the command line means: an action, or one artifact of it, or an object alone."""
+    """What a name on the command line means: an action, or one artifact of it."""
 
-    action: Action | None
+    action: Action
     output: Output | None
 
     @property
     def digest(self) -> str:
         if self.output is not None:
             return self.output.digest
-        assert self.action is not None
         return self.action.digest
 
 
 def find(store: Store, text: str) -> Ref:
-    """`text` is the start of a key or of a digest, `key:artifact`, a label, `label/phase` or `label/phase/artifact`."""
+    """A result. `text` is the start of a key or of a digest, `key:artifact`, a tag, a label, `label/phase`,
+    `label/phase/artifact`, or `@12`, `@12/phase`, `@12/phase/artifact` with the number of a build."""
     head, _colon, name = text.partition(":")
     with store.index.read() as connection:
-        found = _by_digest(connection, head) if _is_hex(head) else _by_words(connection, text)
-    if name and found.action is not None:
+        found = _by_digest(connection, head) if is_start_of_digest(head) else _by_words(connection, text)
+    if name:
         return Ref(found.action, _output(found.action, name))
     return found
 
@@ -95,7 +101,6 @@ def cat(store: Store, text: str) -> bytes:
     ref = find(store, text)
     output = ref.output
     if output is None:
-        assert ref.action is not None
         names = sorted(ref.action.outputs)
         if len(names) != 1:
             raise NotFound(
@@ -106,7 +111,7 @@ def cat(store: Store, text: str) -> bytes:
     return store.read(output)
 
 
-def _is_hex(text: str) -> bool:
+def is_start_of_digest(text: str) -> bool:
     return 4 <= len(text) <= digests.LENGTH and not set(text) - set("0123456789abcdef")
 
 
@@ -130,6 +135,8 @@ def _by_digest(connection: sa.Connection, start: str) -> Ref:
 
 
 def _by_words(connection: sa.Connection, text: str) -> Ref:
+    if text.startswith("@"):
+        return _of_build_number(connection, text)
     tag = connection.execute(sa.select(schema.tags.c.recipe).where(schema.tags.c.name == text)).scalar()
     if tag is not None:
         return Ref(_action(connection, tag), None)
@@ -146,6 +153,53 @@ def _by_words(connection: sa.Connection, text: str) -> Ref:
         if recipe is not None:
             return Ref(_action(connection, recipe), None)
     raise NotFound(f"nothing in the store is named {text!r}; `mlsdk store ls` and `mlsdk store log` list what there is")
+
+
+def _of_build_number(connection: sa.Connection, text: str) -> Ref:
+    build, _slash, rest = text[1:].partition("/")
+    phase, _slash, name = rest.partition("/")
+    query = sa.select(_E.c.recipe).where(_E.c.build_id == _number(text, build))
+    if phase:
+        query = query.where(_E.c.phase == phase)
+    recipe = connection.execute(query.order_by(_E.c.position.desc()).limit(1)).scalar()
+    if recipe is None:
+        raise NotFound(
+            f"{text}: there is no such build{' or phase in it' if phase else ''}; `mlsdk store log` lists them"
+        )
+    action = _action(connection, recipe)
+    return Ref(action, _output(action, name) if name else None)
+
+
+def _number(text: str, digits: str) -> int:
+    if not digits.isdecimal() or len(digits) > 15:
+        raise NotFound(f"{text}: write @ and the number of a build, as `mlsdk store log` shows it")
+    return int(digits)
+
+
+def build_number(store: Store, text: str) -> int | None:
+    """The number of a build, given `@12` or the label of a workflow or program (its newest build); None otherwise."""
+    if text.startswith("@") and "/" not in text:
+        return _number(text, text[1:])
+    with store.index.read() as connection:
+        for choice in (_B.c.label == text, _E.c.label == text):
+            query = sa.select(sa.func.max(_E.c.build_id)).select_from(_E.join(_B, _B.c.id == _E.c.build_id))
+            number: int | None = connection.execute(query.where(choice)).scalar()
+            if number is not None:
+                return number
+    return None
+
+
+def ancestors(connection: sa.Connection, recipe: str) -> list[Action]:
+    """Everything that a result was made from, the nearest first."""
+    found: dict[str, Action] = {}
+    waiting = [recipe]
+    while waiting:
+        row = connection.execute(sa.select(_A.c.id).where(_A.c.recipe == waiting.pop(0))).one()
+        for _name, _digest, other in _makers(connection, row.id):
+            if other is not None and other != recipe and other not in found:
+                found[other] = _action(connection, other)
+                waiting.append(other)
+    return list(found.values())
 
 
 def _newest(connection: sa.Connection, label: str | None, phase: str | None) -> str | None:
@@ -183,7 +237,6 @@ def _output(action: Action, name: str) -> Output:
 def show(store: Store, text: str) -> dict[str, Any]:
     """Everything that is known about a result."""
     ref = find(store, text)
-    assert ref.action is not None
     action, recipe = ref.action, ref.action.recipe
     with store.index.read() as connection:
         known = actions.load(connection, action.digest)
@@ -232,7 +285,7 @@ _EVENT = sa.select(_E, _B.c.started).join(_B, _B.c.id == _E.c.build_id)
 
 
 def _events_for(connection: sa.Connection, text: str) -> list[Any]:
-    if _is_hex(text):
+    if is_start_of_digest(text):
         query = _EVENT.where(_between(_E.c.recipe, text)).order_by(_E.c.build_id.desc())
         row = connection.execute(query.limit(1)).first()
         return [row] if row else []
@@ -294,20 +347,71 @@ def _why(connection: sa.Connection, row: Any) -> dict[str, Any]:
 # -- log -------------------------------------------------------------------------------------------------------------
 
 
-def log(store: Store, label: str | None = None, limit: int | None = 20) -> list[dict[str, Any]]:
-    """Builds, the newest first, each with its phases."""
-    query = sa.select(_B).order_by(_B.c.id.desc())
+def log(
+    store: Store,
+    label: str | None = None,
+    limit: int | None = 20,
+    *,
+    since: float | None = None,
+    preset: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    status: str | None = None,
+) -> list[dict[str, Any]]:
+    """Builds, the newest first, each with its phases, the device and the simulated steps of its programs.
+
+    `label` is that of a workflow or of a program; `options` are looked for in the keys of the phases.
+    """
+    query = sa.select(_B.c.id).order_by(_B.c.id.desc())
     if label is not None:
-        query = query.where(_B.c.label == label)
+        query = query.where(
+            sa.or_(_B.c.label == label, _B.c.id.in_(sa.select(_E.c.build_id).where(_E.c.label == label)))
+        )
+    if since is not None:
+        query = query.where(_B.c.started >= since)
+    if status is not None:
+        query = query.where(_B.c.status == status)
+    if preset is not None:
+        query = query.where(_holds(store, _B.c.facts, f'"preset": {json.dumps(preset)}'))
+    for option, value in (options or {}).items():
+        text = codec.canonical({option: value}).decode()[1:-1]
+        query = query.where(_B.c.id.in_(sa.select(_E.c.build_id).where(_holds(store, _E.c.parts, text))))
     if limit is not None:
         query = query.limit(limit)
     with store.index.read() as connection:
-        builds = [dict(row._mapping) for row in connection.execute(query)]
-        for build in builds:
-            events = sa.select(_E.c.phase, _E.c.label, _E.c.outcome, _E.c.seconds, _E.c.reason, _E.c.recipe)
-            rows = connection.execute(events.where(_E.c.build_id == build["id"]).order_by(_E.c.position))
-            build["phases"] = [dict(row._mapping) for row in rows]
-    return builds
+        numbers = list(connection.execute(query).scalars())
+    return builds(store, numbers)
+
+
+def builds(store: Store, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """Builds by their numbers, in that order."""
+    from mlsdk.store import compare
+
+    found: list[dict[str, Any]] = []
+    with store.index.read() as connection:
+        for number in numbers:
+            row = connection.execute(sa.select(_B).where(_B.c.id == number)).first()
+            if row is None:
+                raise NotFound(f"there is no build @{number}; `mlsdk store log` lists them")
+            build = dict(row._mapping)
+            facts = json.loads(build.pop("facts"))
+            build.update(
+                device=facts.get("device", ""), preset=facts.get("preset"), options=facts.get("options", {}), steps={}
+            )
+            events = sa.select(_E.c.phase, _E.c.label, _E.c.outcome, _E.c.seconds, _E.c.reason, _E.c.recipe, _E.c.parts)
+            events = events.where(_E.c.build_id == number).order_by(_E.c.position)
+            build["phases"] = [dict(event._mapping) for event in connection.execute(events)]
+            found.append(build)
+    steps = compare.steps(store, sorted({event["recipe"] for build in found for event in build["phases"]}))
+    for build in found:
+        for event in build["phases"]:
+            if event["recipe"] in steps:
+                build["steps"][event["label"]] = steps[event["recipe"]]
+    return found
+
+
+def _holds(store: Store, column: Any, text: str) -> Any:
+    """True where a text holds another one, letter by letter (LIKE would not tell A from a)."""
+    return getattr(sa.func, store.index.position)(column, text) > 0
 
 
 # -- deps ------------------------------------------------------------------------------------------------------------
@@ -316,7 +420,6 @@ def log(store: Store, label: str | None = None, limit: int | None = 20) -> list[
 def deps(store: Store, text: str, down: bool = False, depth: int = 32) -> dict[str, Any]:
     """What a result was made from (or, down, what was made from it), as a tree."""
     ref = find(store, text)
-    assert ref.action is not None
     with store.index.read() as connection:
         return _tree(connection, ref.action.digest, down, depth, set())
 
@@ -418,7 +521,7 @@ def du(store: Store) -> dict[str, Any]:
     size = sum(kind["size"] for kind in kinds)
     unique, stored = unique or 0, stored or 0
     return {
-        "root": str(store.root),
+        "root": store.where,
         "kinds": kinds,
         "artifacts": sum(kind["artifacts"] for kind in kinds),
         "objects": objects,
@@ -428,15 +531,7 @@ def du(store: Store) -> dict[str, Any]:
         "stored": stored,
         "saved_by_sharing": size - unique,
         "saved_by_compression": unique - stored,
-        "quarantine": _folder_size(store, "quarantine"),
-        "temporary": _folder_size(store, "tmp"),
-        "index": _file_size(store, "index.sqlite"),
+        "quarantine": store.tree.size_of("quarantine"),
+        "temporary": store.tree.size_of("tmp"),
+        "index": store.index.size(),
     }
-
-
-def _folder_size(store: Store, name: str) -> int:
-    return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(store.root / name))
-
-
-def _file_size(store: Store, name: str) -> int:
-    return os.stat(store.root / name).st_size

@@ -12,46 +12,56 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
 from mlsdk.store import actions, files, history, locks, owner, rebuild, schema
 from mlsdk.store import digest as digests
 from mlsdk.store.actions import Action, Output
-from mlsdk.store.errors import BadName, NonDeterministic, NotAStore, ObjectLost, StoreError, StoreReadOnly
+from mlsdk.store.errors import BadName, NonDeterministic, NotAStore, ObjectLost, StoreReadOnly
 from mlsdk.store.failpoints import hit
 from mlsdk.store.index import TIMEOUT, Index
-from mlsdk.store.lease import Lease
+from mlsdk.store.lease import FileLeases, Leases
 from mlsdk.store.memory import Memory
-from mlsdk.store.objects import Objects, Stat
+from mlsdk.store.objects import Objects
+from mlsdk.store.place import Address, location
+from mlsdk.store.questions import Questions
 from mlsdk.store.recipe import Recipe
+from mlsdk.store.tree import FOLDERS, FolderTree, Stat, Tree
 
 logger = logging.getLogger("mlsdk.store")
 
-FOLDERS = ("objects", "manifests", "tmp", "locks", "leases", "quarantine")
 PRODUCT = "0.1.0"
 
-# A file that changed less than this ago could change again without a new time stamp, so its stat proves nothing.
-_SETTLED_NS = 1_000_000_000
 
+class Store(Questions):
+    """One store. Usable from several threads and processes at once."""
 
-class Store:
-    """One store in one folder. Usable from several threads and processes at once."""
-
-    def __init__(self, root: str | os.PathLike[str], read_only: bool | None = None, timeout: float = TIMEOUT) -> None:
-        self.root = Path(os.path.abspath(root))
+    def __init__(
+        self, place: str | os.PathLike[str] | Address, read_only: bool | None = None, timeout: float = TIMEOUT
+    ) -> None:
         self.timeout = timeout
-        self.read_only = _prepare(self.root, read_only)
-        self.objects = Objects(self.root)
-        self.index = Index(self.root, self.read_only, self._fill_empty_index, timeout)
-        self._lease = Lease(self.root)
-        weakref.finalize(self, self._lease.close)  # a store that nobody closes must not hold its results for ever
+        where = location(place)
+        parts = _on_server(where, read_only) if isinstance(where, Address) else _in_folder(where, read_only)
+        self.where = str(where.absolute())  # for messages, and the same for the same store
+        self.tree, self.locks, self.leases = parts.tree, parts.locks, parts.leases
+        self.objects = Objects(self.tree)
+        self.index = parts.index(self._fill_empty_index, timeout)
+        self.read_only = self.index.read_only
+        weakref.finalize(self, self.leases.close)  # a store that nobody closes must not hold its results for ever
         self._verified: dict[str, Stat] = {}
         self._fresh_verified: dict[str, Stat] = {}
         self._used: set[str] = set()
         with self.index.read():
             pass  # creates, migrates or refuses now, not in the middle of a build
+
+    @property
+    def root(self) -> Path:
+        """The folder of a store that is one."""
+        return self.tree.path("")
 
     # -- look up and read --------------------------------------------------------------------------------------------
 
@@ -101,11 +111,11 @@ class Store:
                 connection.execute(schema.objects.delete().where(schema.objects.c.digest == digest))
             hit("damage.rows_deleted")
             for recipe in recipes:
-                files.remove(actions.manifest_path(self.root, recipe))
+                self.tree.remove(actions.manifest_name(recipe))
             kept = self.objects.move_to_quarantine(digest)
             hit("damage.quarantined")
         self._verified.pop(digest, None)
-        where = f"; kept as {kept.relative_to(self.root)}" if kept else ""
+        where = f"; kept as {kept}" if kept else ""
         logger.warning("%s%s; %d result(s) will be built again", why, where, len(recipes))
 
     def _problem(self, output: Output, verified: str | None) -> str | None:
@@ -117,7 +127,7 @@ class Store:
             self.objects.read(output.digest, output.size)
         except ObjectLost as error:
             return str(error)
-        if stat is not None and time.time_ns() - max(stat[2], stat[3]) > _SETTLED_NS:
+        if stat is not None and self.tree.settled(stat):
             self._verified[output.digest] = self._fresh_verified[output.digest] = stat
         return None
 
@@ -136,7 +146,7 @@ class Store:
         """Make `outputs` the result of `recipe`: all of them, on the disk, or nothing."""
         if self.read_only:
             raise StoreReadOnly(
-                f"the store {self.root} is read-only, and {recipe.phase} has a new result; "
+                f"the store {self.where} is read-only, and {recipe.phase} has a new result; "
                 "set MLSDK_STORE to a folder that you can write"
             )
         for name in outputs:
@@ -163,9 +173,9 @@ class Store:
                         )
                         hit("index.inserted")
                         # Inside the transaction, so that manifests of one recipe are written one after the other.
-                        actions.write_manifest(self.root, action)
+                        actions.write_manifest(self.tree, action)
             except OSError as error:
-                raise files.explain(error, self.root) from error
+                raise self.tree.explain(error) from error
         if known is not None:
             self._compare(known.action, action)
             action = known.action
@@ -182,7 +192,7 @@ class Store:
                 self._set_aside(other.digest)
             raise NonDeterministic(
                 f"{first.phase} is not deterministic: {name} was {_short(one)} and is now {_short(other)} for the same "
-                f"key {first.digest[:12]}; the first is kept, the second is in {self.root / 'quarantine'}; "
+                f"key {first.digest[:12]}; the first is kept, the second is in quarantine/; "
                 "make the phase repeatable, or put what differs into its options"
             )
 
@@ -203,31 +213,38 @@ class Store:
         if self.read_only:
             yield
             return
-        with locks.exclusive(self.root / "locks" / f"{key}.lock", what, timeout, on_wait):
+        with self.locks.exclusive(f"key-{key}", what, timeout, on_wait):
             hit("lock.taken")
             yield
 
     def release(self) -> None:
         """Nothing that this process used so far is needed any more."""
-        self._lease.close()
+        self.leases.close()
 
     def _take_lease(self, keys: list[str]) -> None:
         if self.read_only:
             return
         try:
-            self._lease.add(keys)
+            self.leases.add(keys)
         except OSError as error:
-            raise files.explain(error, self.root) from error
+            raise self.tree.explain(error) from error
+
+    @contextmanager
+    def using(self, keys: list[str]) -> Iterator[None]:
+        """Hold off the collector, and lease keys that are about to be written or used."""
+        with self._using():
+            self._take_lease(keys)
+            yield
 
     def _using(self) -> locks.Held:
         """Hold off the collector. A reader without write permission cannot; it may see a miss instead."""
-        if self.read_only and not os.access(self.root / "gc.lock", os.W_OK):
+        if self.read_only and not self.locks.usable("gc"):
             return locks.nothing()
-        return locks.shared(self.root / "gc.lock", "the store's collector lock", self.timeout)
+        return self.locks.shared("gc", "the store's collector lock", self.timeout)
 
     def _alone(self, what: str) -> locks.Held:
         """Hold off everybody who publishes or looks up; for short work only, never inside _using()."""
-        return locks.exclusive(self.root / "gc.lock", f"the store ({what})", self.timeout)
+        return self.locks.exclusive("gc", f"the store ({what})", self.timeout)
 
     # -- history and memory ------------------------------------------------------------------------------------------
 
@@ -265,8 +282,8 @@ class Store:
             )
 
     def _fill_empty_index(self, connection: sa.Connection) -> None:
-        found = rebuild.fill(connection, self.root, self.objects)
-        present = sum(1 for digest, _path in self.objects.walk() if digest)
+        found = rebuild.fill(connection, self.objects)
+        present = sum(1 for digest, _name in self.objects.walk() if digest)
         if present:
             logger.warning(
                 "%s was missing or empty, %d objects present: %d results taken from the manifests",
@@ -288,24 +305,68 @@ class Store:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Store({str(self.root)!r}{', read_only=True' if self.read_only else ''})"
+        return f"Store({self.where!r}{', read_only=True' if self.read_only else ''})"
 
 
 def open_store(
-    path: str | os.PathLike[str] | None = None, *, read_only: bool | None = None, timeout: float = TIMEOUT
+    place: str | os.PathLike[str] | Address | None = None, *, read_only: bool | None = None, timeout: float = TIMEOUT
 ) -> Store:
-    """The store at `path`, else at $MLSDK_STORE, else in ~/.cache/open-mlsdk. It is created when it is not there."""
-    return Store(location(path), read_only, timeout)
+    """The store at `place`, else at $MLSDK_STORE, else in ~/.cache/open-mlsdk. It is created when it is not there."""
+    return Store(location(place), read_only, timeout)
 
 
-def location(path: str | os.PathLike[str] | None = None) -> Path:
-    """Where the store is."""
-    text = os.fspath(path) if path is not None else os.environ.get("MLSDK_STORE", "")
-    if "\0" in text:
-        raise BadName("the path of the store holds a NUL; give another path")
-    if "://" in text:
-        raise StoreError(f"MLSDK_STORE={text}: only folders are supported; give a path")
-    return Path(text).expanduser() if text else Path.home() / ".cache" / "open-mlsdk"
+def put_index_aside(place: str | os.PathLike[str] | Address | None) -> str | None:
+    """Rename the damaged index of a folder, so that a new one is made when the store is opened."""
+    where = location(place)
+    if isinstance(where, Address):
+        return None  # the server looks after its own pages
+    root = where.absolute()
+    with locks.exclusive(root / "index.lock", "the index", TIMEOUT):
+        aside = Index(root, False, lambda connection: None).put_aside()
+    return str(aside) if aside else None
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a store is made of."""
+
+    tree: Tree
+    locks: locks.Locks
+    leases: Leases
+    index: Callable[[Callable[[sa.Connection], None], float], Any]
+
+
+def _in_folder(where: Path, read_only: bool | None) -> _Parts:
+    root = Path(os.path.abspath(where))
+    read_only = _prepare(root, read_only)
+
+    def index(on_empty: Callable[[sa.Connection], None], timeout: float) -> Index:
+        return Index(root, read_only, on_empty, timeout)
+
+    return _Parts(FolderTree(root), locks.FileLocks(root), FileLeases(root), index)
+
+
+def _on_server(where: Address, read_only: bool | None) -> _Parts:
+    from mlsdk.store import postgres  # the libraries behind it are optional
+
+    server = postgres.Server(where)
+
+    def index(on_empty: Callable[[sa.Connection], None], timeout: float) -> postgres.PostgresIndex:
+        return postgres.PostgresIndex(server, read_only, on_empty, timeout)
+
+    return _Parts(
+        _shared_files(where.files, read_only), postgres.PostgresLocks(server), postgres.PostgresLeases(server), index
+    )
+
+
+def _shared_files(place: str, read_only: bool | None) -> Tree:
+    if "://" in place:
+        from mlsdk.store.remote import RemoteTree
+
+        return RemoteTree(place)
+    root = Path(os.path.abspath(os.path.expanduser(place)))
+    _prepare(root, read_only, ("objects", "manifests", "tmp", "quarantine"))
+    return FolderTree(root)
 
 
 def check_name(name: str) -> str:
@@ -325,7 +386,7 @@ def note_incidents(connection: sa.Connection, kind: str, recipes: list[str], det
         connection.execute(schema.incidents.insert(), rows)
 
 
-def _prepare(root: Path, read_only: bool | None) -> bool:
+def _prepare(root: Path, read_only: bool | None, folders: tuple[str, ...] = FOLDERS) -> bool:
     """Create the folders; True when the store can only be read."""
     try:
         if not root.exists():
@@ -337,8 +398,8 @@ def _prepare(root: Path, read_only: bool | None) -> bool:
         names = set(os.listdir(root))
         if names and not names & {*FOLDERS, "index.sqlite"}:
             raise NotAStore(f"{root} holds other files and no store; set MLSDK_STORE to a new or empty folder")
-        if not read_only and not names.issuperset(FOLDERS):
-            for name in FOLDERS:
+        if not read_only and not names.issuperset(folders):
+            for name in folders:
                 (root / name).mkdir(exist_ok=True)
             files.fsync_folder(root)
     except NotADirectoryError:

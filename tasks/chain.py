@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import luigi
-from luigi.task import flatten
 
 from mlsdk import store as stores
 from mlsdk.store import Action, Output, Store
+from mlsdk.store.codec import plain
 from mlsdk.tasks import engine
 from mlsdk.tasks import options as option_table
-from mlsdk.tasks.content import ContentTask
+from mlsdk.tasks.content import ContentTask, in_order
 from mlsdk.tasks.phases import COMPILE, TASKS
 from mlsdk.tasks.progress import Listener, quiet
 from mlsdk.tasks.session import Done, Session
@@ -65,7 +65,7 @@ def build_chain(
     listener: Listener = quiet,
     label: str = "",
     force: Collection[str] = (),
-    scheduler: str = "direct",
+    scheduler: engine.Engine | str = "direct",
 ) -> BuildResult:
     """Complete the phases for a source: a Trace task, or the artifacts of a function that was traced already.
 
@@ -75,9 +75,9 @@ def build_chain(
     clock = time.perf_counter()
     resolved = option_table.resolve(options)
     # Resolved once: a preset's values are given like direct ones, and its file is not read again.
-    given = {name: value for name, value in resolved.values.items() if resolved.origins[name] != "default"}
-    given.pop("option_json", None)
-    session = Session(store or stores.open(), listener, label, force)
+    given = resolved.given()
+    facts = {"options": plain(given), "preset": resolved.preset}
+    session = Session(store or stores.open(), listener, label, force, facts=facts)
     with session.active():
         if not isinstance(source, Trace):
             source, action, new = publish_traced(session.store, source, label)
@@ -110,19 +110,3 @@ def collect(
         session=session,
         givers={name: one.task for one in done for name in one.action.outputs},
     )
-
-
-def in_order(goals: list[Any]) -> list[luigi.Task]:
-    """All tasks under the goals, each after what it requires."""
-    seen: dict[str, luigi.Task] = {}
-
-    def visit(task: luigi.Task) -> None:
-        if task.task_id in seen:
-            return
-        for required in flatten(task.requires()):
-            visit(required)
-        seen[task.task_id] = task
-
-    for goal in goals:
-        visit(goal)
-    return list(seen.values())

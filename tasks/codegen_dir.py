@@ -19,6 +19,7 @@ from mlsdk.store.codec import plain
 from mlsdk.store.failpoints import hit
 from mlsdk.store.files import explain, read_regular, remove, write_aside_plain
 from mlsdk.store.store import check_name
+from mlsdk.tasks import presets
 from mlsdk.tasks.errors import CodegenDirError
 
 if TYPE_CHECKING:
@@ -106,7 +107,13 @@ def reports(build: BuildResult) -> dict[str, bytes]:
     """Files about this build that are no phase's result: the options with their origins, and the log."""
     log = _log(build)
     return {
-        "option.json": _json({"options": plain(build.options.values), "origins": dict(build.options.origins)}),
+        "option.json": _json(
+            {
+                **presets.written(build.options.values, build.options.preset or build.label),
+                "options": plain(build.options.values),
+                "origins": dict(build.options.origins),
+            }
+        ),
         "CLOG.log": log,
         "glog/codegen.INFO.log": log,
     }

@@ -12,11 +12,15 @@ from typing import Any
 
 from mlsdk import store as stores
 from mlsdk.errors import MLSDKError, StoreError
+from mlsdk.store import compare
+from mlsdk.store.codec import plain
 from mlsdk.tasks import chain, engine, progress
 from mlsdk.tasks import codegen_dir as directories
 from mlsdk.tasks import options as option_table
-from mlsdk.tasks.content import ContentTask
+from mlsdk.tasks.content import ContentTask, in_order
 from mlsdk.tasks.errors import Failure, WorkflowError
+from mlsdk.tasks.preview import Planned
+from mlsdk.tasks.preview import preview as planned
 from mlsdk.tasks.session import Done, Session
 from mlsdk.tasks.workflow import Workflow
 
@@ -29,6 +33,7 @@ class Completed:
     reasons: Mapping[str, str]
     summary: Mapping[str, Any] = field(default_factory=dict)
     report: str = ""
+    steps: Mapping[str, float] = field(default_factory=dict)  # simulated, by the phase that said so
 
 
 class BuildFailed(MLSDKError):
@@ -51,28 +56,95 @@ def workflow(
     force: Collection[str] = (),
     codegen_dir: str | os.PathLike[str] | None = None,
     with_summary: bool = False,
-    scheduler: str = "luigi",
+    scheduler: engine.Engine | str = "luigi",
 ) -> Completed:
     """Complete a workflow; with its summary if wanted. BuildFailed says which phase failed, and why."""
+    return workflows(
+        {"": task},
+        store=store,
+        listener=listener,
+        force=force,
+        codegen_dir=codegen_dir,
+        with_summary=with_summary,
+        scheduler=scheduler,
+    )[""]
+
+
+def workflows(
+    tasks: Mapping[str, Workflow],
+    *,
+    store: str | os.PathLike[str] | None = None,
+    listener: progress.Listener | None = None,
+    force: Collection[str] = (),
+    codegen_dir: str | os.PathLike[str] | None = None,
+    with_summary: bool = False,
+    scheduler: engine.Engine | str = "luigi",
+) -> dict[str, Completed]:
+    """Complete several workflows by name, as one build each in the history. What they share is computed once."""
+    opened = stores.open(store)
+    try:
+        sessions = {
+            name: _session(opened, task, listener or progress.for_stream(), force) for name, task in tasks.items()
+        }
+        if len(tasks) > 1:
+            _together(tasks, opened, sessions, scheduler)
+        return {
+            name: _completed(task, sessions[name], Path(codegen_dir) / _folder(name) if codegen_dir else None,
+                             with_summary, scheduler)
+            for name, task in tasks.items()
+        }  # fmt: skip
+    finally:
+        opened.close()
+
+
+def _session(store: stores.Store, task: Workflow, listener: progress.Listener, force: Collection[str]) -> Session:
     resolved = option_table.resolve(task.compile_options())
-    session = Session(stores.open(store), listener or progress.for_stream(), task.label, force)
+    facts = {"options": plain(resolved.given()), "preset": resolved.preset, "device": task.device}
+    return Session(store, listener, task.label, force, facts=facts)
+
+
+def _together(
+    tasks: Mapping[str, Workflow],
+    store: stores.Store,
+    sessions: Mapping[str, Session],
+    scheduler: engine.Engine | str,
+) -> None:
+    """One run of the scheduler over all, so that several workers find enough to do. Then each session reports its own."""
+    first = next(iter(sessions.values()))
+    both = Session(store, first.listener, first.label, first.force)
+    try:
+        with both.resumed():
+            engine.complete(list(tasks.values()), both, scheduler)
+    except Exception as error:
+        failure = both.failure
+        if failure is None or failure.error is not error:
+            raise
+        raise _failed(failure) from error
+    for session in sessions.values():
+        # What was forced or built is built now: each workflow's own session finds it, and says who built it.
+        session.force = ()
+        session.done.update(both.done)
+        session.told.update(both.told)
+
+
+def _completed(
+    task: Workflow, session: Session, codegen_dir: Path | None, with_summary: bool, scheduler: engine.Engine | str
+) -> Completed:
     try:
         with session.active():
             engine.complete([task], session, scheduler)
-            tasks = [one for one in chain.in_order([task]) if isinstance(one, ContentTask)]
-            _check_forced(force, tasks)
+            tasks = [one for one in in_order([task]) if isinstance(one, ContentTask)]
+            session.keep(tasks)
+            _check_forced(session.force, tasks)
             summary = json.loads(json.dumps(task.summary(), allow_nan=False)) if with_summary else {}
             report = task.report(summary) if with_summary else ""
         if codegen_dir is not None:
-            _materialise(task, session, resolved, Path(codegen_dir))
+            _materialise(task, session, option_table.resolve(task.compile_options()), codegen_dir)
     except Exception as error:
         failure = session.failure
         if failure is None or failure.error is not error or failure.phase == "build":
             raise
-        kind = BuildFailedInStore if isinstance(error, StoreError) else BuildFailed
-        raise kind(failure) from error
-    finally:
-        session.store.close()
+        raise _failed(failure) from error
     done = _named([session.done[one.task_id] for one in tasks])
     return Completed(
         task.label,
@@ -81,7 +153,36 @@ def workflow(
         {name: one.reason for name, one in done.items() if one.outcome == "built"},
         summary,
         report,
+        _steps(session, done),
     )
+
+
+def preview(
+    tasks: Mapping[str, Workflow], *, store: str | os.PathLike[str] | None = None, force: Collection[str] = ()
+) -> dict[str, list[Planned]]:
+    """What `workflows` would do, and why."""
+    with stores.open(store) as opened:
+        found = {}
+        for name, task in tasks.items():
+            session = _session(opened, task, progress.quiet, force)
+            _check_forced(force, [one for one in in_order([task]) if isinstance(one, ContentTask)])
+            found[name] = planned([task], session)
+        return found
+
+
+def _failed(failure: Failure) -> BuildFailed:
+    return (BuildFailedInStore if isinstance(failure.error, StoreError) else BuildFailed)(failure)
+
+
+def _steps(session: Session, done: Mapping[str, Done]) -> dict[str, float]:
+    """Simulated steps of each program that was simulated, by its name in `done`."""
+    found = compare.steps(session.store, [one.action.digest for one in done.values()])
+    return {name: found[one.action.digest] for name, one in done.items() if one.action.digest in found}
+
+
+def _folder(name: str) -> str:
+    """A variant's folder below the codegen_dir."""
+    return "".join(char if char.isalnum() or char in "=._-" else "_" for char in name)
 
 
 def _named(done: list[Done]) -> dict[str, Done]:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import luigi
+from luigi.task import flatten
 from luigi.task_register import Register
 
 from mlsdk.store import Action, BadName, Recipe, canonical
@@ -202,3 +203,19 @@ def key_value(value: Any) -> Any:
 def installed(distributions: Iterable[str]) -> dict[str, str]:
     """Names and versions for key_tools."""
     return {name: version_of(name) for name in distributions}
+
+
+def in_order(goals: list[Any]) -> list[luigi.Task]:
+    """All tasks under the goals, each after what it requires."""
+    seen: dict[str, luigi.Task] = {}
+
+    def visit(task: luigi.Task) -> None:
+        if task.task_id in seen:
+            return
+        for required in flatten(task.requires()):
+            visit(required)
+        seen[task.task_id] = task
+
+    for goal in goals:
+        visit(goal)
+    return list(seen.values())

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from mlsdk.errors import Misuse, MLSDKError, UnsupportedOperator
+from mlsdk.errors import Misuse, MLSDKError, StoreError, UnsupportedOperator
+
+if TYPE_CHECKING:
+    from mlsdk.tasks.channel import Told
 
 Origins = Mapping[str, Mapping[str, str]]  # node -> {"source": "file:line", "scope": module path}: a sources.json
 
@@ -35,6 +39,33 @@ class Failure:
         where = f"{self.phase} of {self.label}" if self.label else self.phase
         node = f", node {self.node}" if self.node else ""
         return f"{where}{node}: {cause(self.error)}"
+
+
+class WorkerError(MLSDKError):
+    """What failed in a worker process, as far as it can be told in words."""
+
+    def __init__(self, text: str, node: str = "") -> None:
+        super().__init__(text)
+        self.node = node
+
+    @classmethod
+    def of(cls, told: Told) -> BaseException:
+        """The error to raise for what a worker told."""
+        if told.kind == "interrupted":
+            return KeyboardInterrupt()
+        return {"store": WorkerStoreError}.get(told.kind, WorkerError)(told.error, told.node)
+
+
+class WorkerStoreError(WorkerError, StoreError):
+    """The store could not be used in a worker process."""
+
+
+def kind_of(error: BaseException) -> str:
+    """Which exit code an error calls for."""
+    for kind, of in (("store", StoreError), ("interrupted", KeyboardInterrupt)):
+        if isinstance(error, of):
+            return kind
+    return "error"
 
 
 def located(error: MLSDKError, origins: Origins) -> MLSDKError:

@@ -10,10 +10,11 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mlsdk.errors import OptionError
+from mlsdk.tasks import presets
+from mlsdk.tasks import variables as environment
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def json_file(name: str, value: Any) -> Any:
     """The file's content stands for the path: another content is another key, a moved file is not."""
     if value is None or isinstance(value, (list, tuple)):
         return value
-    return read_json(name, path(name, value) or "")
+    return presets.read_json(name, path(name, value) or "")
 
 
 def variables(name: str, value: Any) -> dict[str, str]:
@@ -109,40 +110,82 @@ OPTIONS: dict[str, Option] = {
         Option("backprop", False, flag, "training by the older exporter's interface", ("OptimizeOnnx",)),
         Option("num_threads", None, _threads, "compiler threads"),
         Option("out_onnx", None, path, "where to copy the compiled ONNX"),
-        Option("option_json", None, path, "a JSON file with options; those given directly win"),
+        Option(
+            "option_json",
+            None,
+            path,
+            "a preset (O0 to O4, debug) or a JSON file with options; those given directly win",
+        ),
     )
 }
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """All options with their values, and where each value comes from: default, option_json or direct."""
+    """All options with their values, and where each comes from: default, option_json, direct, environment.
+
+    The origin of an environment variable stands under `envs.NAME`.
+    """
 
     values: Mapping[str, Any]
     origins: Mapping[str, str]
+    preset: str | None = None  # the name of the option_json
 
     def of_phase(self, phase: str) -> dict[str, Any]:
         """What enters the key of a phase."""
-        return {name: self.values[name] for name, option in OPTIONS.items() if phase in option.phases}
+        found = {name: self.values[name] for name, option in OPTIONS.items() if phase in option.phases}
+        return {**found, "envs": environment.of_phase(found["envs"], phase)} if "envs" in found else found
+
+    def given(self) -> dict[str, Any]:
+        """What differs from the defaults by somebody's wish: resolved again, it gives the same."""
+        return {
+            name: value
+            for name, value in self.values.items()
+            if self.origins[name] != "default" and name != "option_json"
+        }
 
 
 def resolve(given: Mapping[str, Any] | None = None) -> Resolved:
-    """Check every given option, and fill in the others."""
+    """Check every given option, and fill in the others. Later wins: defaults, the option_json, direct options; of the
+    environment variables one that the process has set."""
     given = dict(given or {})
-    for name in given:
-        if name not in OPTIONS:
-            raise OptionError(
-                f"there is no option {name!r}{nearest(name, OPTIONS)}; the options are {', '.join(sorted(OPTIONS))}"
-            )
     origins = dict.fromkeys(OPTIONS, "default")
     values = {name: option.default for name, option in OPTIONS.items()}
-    preset = OPTIONS["option_json"].check("option_json", given.get("option_json"))
-    layers = [(f"option_json {preset}", _preset(preset)), ("direct", given)] if preset else [("direct", given)]
-    for origin, layer in layers:
+    named = OPTIONS["option_json"].check("option_json", given.get("option_json"))
+    preset = presets.find(named) if named else None
+    layers: list[tuple[str, str, Mapping[str, Any]]] = []
+    if preset is not None:
+        origin = f"option_json {preset.source}"
+        layers.append((origin, f"{origin}: ", {**preset.options, **({"envs": preset.envs} if preset.envs else {})}))
+    layers.append(("direct", "", given))
+    for origin, where, layer in layers:
         for name, value in layer.items():
-            values[name] = OPTIONS[name].check(name, value)
+            if name not in OPTIONS:
+                raise OptionError(
+                    f"{where}there is no option {name!r}{nearest(name, OPTIONS)}; the options are "
+                    f"{', '.join(sorted(OPTIONS))}"
+                )
+            checked = OPTIONS[name].check(name, value)
+            if name == "envs":
+                _check_known(where, checked)
+                origins.update({f"envs.{key}": origin for key in checked})
+                checked = {**values["envs"], **checked}
+            values[name] = checked
             origins[name] = origin
-    return Resolved(values, origins)
+    found = environment.of_environment()
+    if found:
+        values["envs"] = dict(sorted({**values["envs"], **found}.items()))
+        origins["envs"] = "environment"
+        origins.update({f"envs.{key}": "environment" for key in found})
+    return Resolved(values, origins, preset.name if preset else None)
+
+
+def from_text(text: str) -> Any:
+    """A value as it stands on a command line: JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def nearest(name: Any, names: Any) -> str:
@@ -151,36 +194,10 @@ def nearest(name: Any, names: Any) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _preset(file: str) -> dict[str, Any]:
-    data = read_json("option_json", file)
-    if not isinstance(data, dict):
-        raise OptionError(f"option_json {file}: it holds {type(data).__name__}; write an object of options")
-    data.pop("option_json", None)  # a nested one has no effect
-    for name in data:
-        if name not in OPTIONS:
-            raise OptionError(f"option_json {file}: there is no option {name!r}{nearest(name, OPTIONS)}")
-    return data
-
-
-def read_json(name: str, file: str) -> Any:
-    """Strict JSON: duplicate names and NaN are refused, errors say where."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen = dict(pairs)
-        if len(seen) != len(pairs):
-            twice = next(key for key, _value in pairs if sum(key == other for other, _ in pairs) > 1)
-            raise OptionError(f"{name} {file}: the name {twice!r} stands twice; remove one")
-        return seen
-
-    def refuse(constant: str) -> Any:
-        raise OptionError(f"{name} {file}: {constant} is not JSON; give a finite number")
-
-    try:
-        text = Path(file).read_bytes().decode("utf-8-sig")
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
-    except json.JSONDecodeError as error:
-        raise OptionError(f"{name} {file}, line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except UnicodeDecodeError as error:
-        raise OptionError(f"{name} {file}: it is not UTF-8 text ({error.reason} at byte {error.start})") from None
-    except OSError as error:
-        raise OptionError(f"{name} {file}: {error.strerror}; check the path") from None
+def _check_known(where: str, envs: Mapping[str, str]) -> None:
+    """A misspelt variable must not change nothing in silence."""
+    for name in envs:
+        if name.startswith(environment.PREFIX) and name not in environment.VARIABLES:
+            close = difflib.get_close_matches(name, environment.VARIABLES, n=1)
+            near = f"; did you mean {close[0]!r}?" if close else ""
+            raise OptionError(f"{where}option envs: there is no variable {name!r}{near}")

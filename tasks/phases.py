@@ -23,6 +23,7 @@ from luigi.freezing import recursively_freeze, recursively_unfreeze
 from mlsdk.errors import MLSDKError
 from mlsdk.store import digest_of
 from mlsdk.tasks import options as option_table
+from mlsdk.tasks import variables
 from mlsdk.tasks.artifact import Artifact
 from mlsdk.tasks.content import ContentTask, InstanceParameter, Upstream, installed
 from mlsdk.tasks.errors import Origins, WorkflowError, located
@@ -199,8 +200,10 @@ class PhaseTask(ContentTask):
         return {name: (self._giver(name), name) for name in self.row.takes}
 
     def compute(self, inputs: Mapping[str, bytes], services: Services) -> Mapping[str, bytes]:
+        resolved = option_table.resolve(self.options)
         try:
-            return imported(self.row.function)(inputs, self.key_options(), services)
+            with variables.applied(resolved.values["envs"]):
+                return imported(self.row.function)(inputs, resolved.of_phase(self.row.name), services)
         except MLSDKError as error:
             raise located(error, self._origins()) from None
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import atexit
 import contextvars
+import os
 import sys
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import luigi
 from luigi.task import flatten
@@ -21,8 +23,10 @@ from mlsdk import store as stores
 from mlsdk.errors import MLSDKError
 from mlsdk.store import Action, Build, Event, Memory, ObjectLost, Recipe, Store, StoreError
 from mlsdk.store.failpoints import hit
+from mlsdk.tasks import scheduler
+from mlsdk.tasks.channel import Channel, Told
 from mlsdk.tasks.content import ContentTask
-from mlsdk.tasks.errors import Failure, WorkflowError, cause
+from mlsdk.tasks.errors import Failure, WorkerError, WorkflowError, cause, kind_of
 from mlsdk.tasks.progress import Listener, Progress, quiet
 
 # An object can be lost again while it is rebuilt (a dying disk); then the error is shown.
@@ -34,7 +38,8 @@ class Services:
     """What a phase may use beside its inputs. Nothing of it may change a result."""
 
     memory: Callable[[str], Memory]  # remembered answers, such as node simulations
-    status: Callable[[str], None]  # a few words about what is going on now
+    # a few words about what is going on now; of "run 3 of 8" the visualiser also shows how far that is
+    status: Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,12 @@ class Session:
     keep_answers: bool = True  # False: ask the store each time, for a session that outlives a build
     done: dict[str, Done] = field(default_factory=dict)
     failure: Failure | None = None
+    facts: dict[str, Any] = field(default_factory=dict)  # for the history: options, preset, device
+    channel: Channel | None = None  # where worker processes tell what they did
 
     def __post_init__(self) -> None:
         self._answers: dict[str, Action] = {}
-        self._told: set[str] = set()
+        self.told: set[str] = set()
         self._started = time.time()
         self._clock = time.perf_counter()
 
@@ -113,6 +120,10 @@ class Session:
                 raise WorkflowError(f"{task!r} takes {artifact}, which {upstream!r} does not give")
         return task.recipe(digests)
 
+    def recipe(self, task: ContentTask) -> Recipe | None:
+        """The task's recipe; None while an input is not complete."""
+        return self._recipe(task, self._answers if self.keep_answers else {})
+
     def _is_forced(self, task: ContentTask) -> bool:
         done = self.done.get(task.task_id)
         return task.phase_name in self.force and (done is None or done.outcome != "built")
@@ -143,12 +154,13 @@ class Session:
                 self.failure = Failure(task.phase_name, task.label, error)
                 if isinstance(error, MLSDKError):
                     error.phase = task.phase_name
+                self._tell(task, "failed", error=error)
                 self.listener(Progress("failed", task.phase_name, task.label, 0.0, cause(error)))
             raise
 
     def _produce(self, task: ContentTask) -> None:
         for _attempt in range(_ATTEMPTS):
-            recipe = self._recipe(task, self._answers if self.keep_answers else {})
+            recipe = self.recipe(task)
             if recipe is None:
                 raise WorkflowError(f"{task!r}: what it requires is not complete; build that first")
             # Luigi asked before anything ran. With the inputs known, the same result may be there already.
@@ -185,11 +197,13 @@ class Session:
             if not self._is_forced(task) and self.resolve(task) is not None:
                 return
             reason = "forced" if self._is_forced(task) else self.store.reason(recipe, task.label)
+            scheduler.tell(task, reason, 0, dashboard=True)
             self.listener(Progress("start", task.phase_name, task.label, 0.0, reason))
             clock = time.perf_counter()
             outputs = task.compute(inputs, self._services(task))
             seconds = time.perf_counter() - clock
             hit("task.computed")
+            scheduler.tell(task, "publishing", 99)
             action = self.store.publish(
                 recipe,
                 _checked(task, outputs),
@@ -198,15 +212,14 @@ class Session:
                 label=task.label,
                 seconds=seconds,
             )
+        scheduler.tell(task, f"built in {seconds:.2f} s", 100)
         if self.keep_answers:
             self._answers[task.task_id] = action
         self.note(Done(task, action, "built", seconds, reason))
 
     def _services(self, task: ContentTask) -> Services:
         def status(words: str) -> None:
-            tell = getattr(task, "set_status_message", None)  # Luigi sets it while it runs the task
-            if tell is not None:
-                tell(words)
+            scheduler.tell(task, words, scheduler.percentage(words))
             self.listener(Progress("start", task.phase_name, task.label, 0.0, words))
 
         return Services(self.store.memory, status)
@@ -217,11 +230,59 @@ class Session:
         if done.outcome == "cached" and name in self.done:
             return
         self.done[name] = done
+        self._tell(done.task, done.outcome, done.seconds, done.reason)
         if not self.keep_answers and done.outcome == "cached":
             return
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self.told:
+            self.told.add(name)
             self.listener(Progress(done.outcome, done.task.phase_name, done.task.label, done.seconds, done.reason))
+
+    def _tell(
+        self,
+        task: ContentTask,
+        outcome: str,
+        seconds: float = 0.0,
+        reason: str = "",
+        error: BaseException | None = None,
+    ) -> None:
+        if self.channel is None or self.channel.pid == os.getpid():
+            return
+        failure = Failure(task.phase_name, task.label, error) if error is not None else None
+        self.channel.tell(
+            Told(
+                task.task_id,
+                task.phase_name,
+                task.label,
+                outcome,
+                seconds,
+                reason,
+                cause(error) if error is not None else "",
+                failure.node if failure else "",
+                kind_of(error) if error is not None else "",
+            )
+        )
+
+    def keep(self, tasks: Collection[ContentTask]) -> None:
+        """Forget what other tasks than these did: it belongs to another build."""
+        wanted = {task.task_id for task in tasks}
+        self.done = {name: done for name, done in self.done.items() if name in wanted}
+
+    def hear(self, goals: list[luigi.Task]) -> None:
+        """Take over what worker processes did for these tasks."""
+        if self.channel is None:
+            return
+        tasks = {task.task_id: task for task in goals if isinstance(task, ContentTask)}
+        for told in self.channel.heard():
+            task = tasks.get(told.task)
+            if task is None:
+                continue
+            if told.outcome == "failed":
+                if self.failure is None:
+                    self.failure = Failure(told.phase, told.label, WorkerError.of(told))
+                continue
+            action = self.resolve(task)
+            if action is not None and told.outcome == "built":
+                self.done[told.task] = Done(task, action, told.outcome, told.seconds, told.reason)
 
     # -- end ---------------------------------------------------------------------------------------------------------
 
@@ -252,6 +313,7 @@ class Session:
                 str(self.failure) if self.failure else "",
                 " ".join(sys.argv)[:500],
                 events,
+                self.facts,
             )
         )
 
@@ -308,7 +370,7 @@ def current() -> Session:
     if session is not None:
         return session
     global _default
-    if _default is None or _default.store.root != stores.location().absolute():
+    if _default is None or _default.store.where != str(stores.location().absolute()):
         _default = Session(stores.open(), keep_answers=False)
         atexit.register(_close, _default)
     return _default

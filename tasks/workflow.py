@@ -122,6 +122,8 @@ class Workflow(luigi.WrapperTask, metaclass=ContentRegister):
 
     options = OptionsParameter(default={}, significant=False, description="compile options as JSON")
     device = luigi.Parameter(default="mncore2:auto", significant=False, description="the board to run on")
+    preset = luigi.Parameter(default="", significant=False, description="O0 to O4, debug, or a file of options")
+    float_dtype = luigi.Parameter(default="", significant=False, description="the precision, instead of the default")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -185,7 +187,8 @@ class Workflow(luigi.WrapperTask, metaclass=ContentRegister):
 
     def compile_options(self) -> dict[str, Any]:
         """The options of the compiles: the workflow's own, and over them those that the caller gives."""
-        return {**self.default_options, **self.options}
+        named = {"option_json": self.preset, "float_dtype": self.float_dtype}
+        return {**self.default_options, **{name: text for name, text in named.items() if text}, **self.options}
 
     def read(self, task: ContentTask, name: str) -> bytes:
         """An artifact of a task of this workflow."""

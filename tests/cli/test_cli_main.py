@@ -52,7 +52,7 @@ def test_an_interrupt_is_130(mlsdk, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(complete, "workflow", interrupt)
+    monkeypatch.setattr(complete, "workflows", interrupt)
     answer = mlsdk("build", "example_workflow")
     assert (answer.code, answer.err.strip()) == (exit_codes.INTERRUPTED, "interrupted")
 
@@ -77,7 +77,7 @@ def test_a_bug_is_one_line_and_a_traceback_on_demand(mlsdk, monkeypatch):
     def bug(*_, **__):
         raise IndexError("list index\nout of range")
 
-    monkeypatch.setattr(complete, "workflow", bug)
+    monkeypatch.setattr(complete, "workflows", bug)
     answer = mlsdk("build", "example_workflow")
     assert answer.code == exit_codes.BUG
     assert answer.err.splitlines() == [

@@ -16,6 +16,11 @@ VERBS = {
     "log": [],
     "deps": ["example_workflow/Load"],
     "du": [],
+    "diff": ["@1", "@2"],
+    "tag": ["best", "example_workflow/Load"],
+    "query": ["SELECT phase, count(*) AS n FROM actions GROUP BY phase ORDER BY phase"],
+    "export": ["example_workflow", "parcel.zip"],
+    "import": ["parcel.zip"],
     "gc": [],
     "fsck": [],
 }
@@ -29,7 +34,10 @@ def filled(mlsdk):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_each_verb_prints_for_people_and_as_json(filled, verb):
+def test_each_verb_prints_for_people_and_as_json(filled, verb, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if verb == "import":
+        assert filled("store", "export", *VERBS["export"]).code == 0
     text = filled("store", verb, *VERBS[verb])
     assert (text.code, text.err) == (0, "")
     assert text.out

@@ -21,7 +21,7 @@ def check(root: Path, allow_damaged_orphans: bool = False) -> None:
         for recipe, outputs in rows.items():
             for digest, size in outputs.values():
                 store.objects.read(digest, size)
-            manifest = actions.read_manifest(actions.manifest_path(root, recipe))
+            manifest = actions.read_manifest(store.tree, recipe)
             assert manifest is not None, f"the manifest of {recipe} is missing or damaged"
             assert {name: (one.digest, one.size) for name, one in manifest.outputs.items()} == outputs
         named = {digest for outputs in rows.values() for digest, _size in outputs.values()}

@@ -38,8 +38,8 @@ DAMAGE = {
     "damaged object": (lambda store, root: invariants.flip(object_of(store, RECIPES[0]), 40), "damaged"),
     "missing object": (lambda store, root: object_of(store, RECIPES[0]).unlink(), "missing"),
     "damaged manifest": (
-        lambda store, root: invariants.flip(actions.manifest_path(root, RECIPES[0].digest), 40), "damaged"),
-    "missing manifest": (lambda store, root: actions.manifest_path(root, RECIPES[0].digest).unlink(), "missing"),
+        lambda store, root: invariants.flip(root / actions.manifest_name(RECIPES[0].digest), 40), "damaged"),
+    "missing manifest": (lambda store, root: (root / actions.manifest_name(RECIPES[0].digest)).unlink(), "missing"),
     "orphan": (lambda store, root: store.objects.put_many([b"nobody names me"]), "orphan"),
     "stale temp": (
         lambda store, root: (root / "tmp" / f"{owner.host_name()}-4194305-1-0123456789abcdef").touch(), "stale temp"),

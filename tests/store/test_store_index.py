@@ -107,7 +107,7 @@ def test_damage_in_the_middle_is_found_by_fsck_and_rebuilt(root):
             raise IndexDamaged("mlsdk store fsck --rebuild")
     count, aside = fsck.rebuild_index(root)
     assert count == 5
-    assert aside == root / "index.bad-1"
+    assert aside == str(root / "index.bad-1")
     with stores.open(root) as store:
         assert invariants.results(store) == before
     invariants.check(root)
@@ -135,10 +135,10 @@ def test_a_database_of_another_program_is_refused(tmp_path):
 
 def test_an_older_schema_is_migrated(root, monkeypatch):
     fill(root)
-    monkeypatch.setattr(schema, "VERSION", 2)
-    monkeypatch.setitem(schema.MIGRATIONS, 2, ("ALTER TABLE action ADD COLUMN extra TEXT",))
+    monkeypatch.setattr(schema, "VERSION", 3)
+    monkeypatch.setitem(schema.MIGRATIONS, 3, ("ALTER TABLE action ADD COLUMN extra TEXT",))
     with stores.open(root) as store:
-        assert pragma(store, "user_version") == 2
+        assert pragma(store, "user_version") == 3
         assert store.get(RECIPES[0])
 
 

@@ -141,4 +141,4 @@ def test_a_damaged_object_is_replaced_when_it_is_published_again(store):
     flip(store.objects.path(digest), 40)
     assert put(store, TEXT).new
     assert store.objects.read(digest, len(TEXT)) == TEXT
-    assert len(list(store.objects.quarantine.iterdir())) == 1
+    assert len(list(store.tree.names("quarantine"))) == 1

@@ -64,7 +64,7 @@ def test_of_two_differing_results_the_first_is_kept(root, tmp_path, point):
     assert os.waitpid(slow, 0)[1] == 0
     with stores.open(root) as store:
         assert store.read(store.get(RECIPE).outputs["out"]) == b"first" * 100
-        assert len(list(store.objects.quarantine.iterdir())) == 1
+        assert len(list(store.tree.names("quarantine"))) == 1
     invariants.check(root)
 
 
