@@ -32,6 +32,10 @@ KEEPS_ZERO = {
 _WRAPS = {"Add", "Sub", "Mul", "Pow", "Sum", "BitShift", "BitwiseNot", "PRelu"}
 
 
+#: integers to this power are products that wrap; beyond, results are right where they fit 32 bits
+MOST_PRODUCTS = 64
+
+
 def kernel_of(planner: Planner, node: Node, kernel: str = "") -> str:
     """The kernel's name: results of dtype uint8 are cut to 8 bits."""
     if planner.value(node.outputs[0]).dtype == "uint8" and node.op in _WRAPS:
@@ -58,21 +62,32 @@ def _uniform(planner: Planner, name: str) -> float | int | None:
 
 def power(planner: Planner, node: Node) -> None:
     base, exponent = node.inputs
-    dtype, exponent_dtype = planner.device_dtype(base), planner.device_dtype(exponent)
     value = _uniform(planner, exponent)
-    if dtype == "int":
-        if exponent_dtype != "int":
-            if value is None or value != int(value):
-                raise LayoutError(f"{node.name}: integers to a power that is no integer; cast the base to float")
-            shape = known(planner, exponent).shape  # type: ignore[union-attr]
-            exponent = constant(planner, node, np.full(shape, int(value), np.int32))
-        _put(planner, replace(node, inputs=(base, exponent)), kernel_of(planner, node))
-        return
-    if value is not None and math.isfinite(value) and planner.shape(base) == planner.shape(node.outputs[0]):
-        attrs: dict[str, Attr] = {**node.attrs, "exponent": float(value)}
-        _put(planner, replace(node, inputs=(base,), attrs=attrs), "PowConstant")
-        return
-    _put(planner, replace(node, inputs=(base, _as(planner, node, exponent, base))))
+    alike = planner.shape(base) == planner.shape(node.outputs[0])
+    if planner.device_dtype(base) == "int":
+        _integer_power(planner, node, value, alike)
+    elif value is not None and math.isfinite(value) and alike:
+        _power_of(planner, node, float(value))
+    else:
+        _put(planner, replace(node, inputs=(base, _as(planner, node, exponent, base))))
+
+
+def _integer_power(planner: Planner, node: Node, value: float | None, alike: bool) -> None:
+    base, exponent = node.inputs
+    if value is not None and value == int(value):
+        if 0 <= value <= MOST_PRODUCTS and alike:
+            _power_of(planner, node, int(value))
+            return
+        exponent = constant(planner, node, np.full(known(planner, exponent).shape, int(value), np.int32))  # type: ignore[union-attr]
+    elif planner.device_dtype(exponent) != "int":
+        raise LayoutError(f"{node.name}: integers to a power that is no integer; cast the base to float")
+    _put(planner, replace(node, inputs=(base, exponent)), kernel_of(planner, node))
+
+
+def _power_of(planner: Planner, node: Node, exponent: float) -> None:
+    """To one power that is known."""
+    attrs: dict[str, Attr] = {**node.attrs, "exponent": exponent}
+    _put(planner, replace(node, inputs=node.inputs[:1], attrs=attrs), kernel_of(planner, node, "PowConstant"))
 
 
 def _as(planner: Planner, node: Node, name: str, like: str) -> str:

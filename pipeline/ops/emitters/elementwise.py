@@ -232,8 +232,17 @@ def emit_formula(
                 asm.pe("; ".join(_text(line, reads, writes, at, place_of) for line in step))
             at += woven.groups
 
-    stream(asm, feeds, [drain], body)
+    stream(asm, feeds, [drain], body, [_pattern(t, tiles[t], feeds, maps) for t in range(len(tiles))])
     return asm, constants
+
+
+def _pattern(t: int, tile: tuple[int, int], feeds: Sequence[Feed], maps: Sequence[np.ndarray]) -> tuple[bytes, ...]:
+    """Where the operands of a tile lie in their ranges."""
+    a, b = tile
+    return tuple(
+        (units[a:b] * feed.tensor.scheme.unit_lw(feed.tensor.dtype) - feed.ranges[t].lo).tobytes()  # type: ignore[union-attr]
+        for feed, units in zip(feeds, maps)
+    )
 
 
 _CONSTANT_WORDS = {SPACE[memory]: word for memory, word in CONSTANTS.items()}
@@ -268,16 +277,32 @@ def _text(line: Line, reads: Sequence[Sequence[str]], writes: Sequence[str], at:
 
 
 def _tiles(out: Tensor, inputs: Sequence[Tensor], maps: Sequence[np.ndarray]) -> list[tuple[int, int]]:
-    """Unit ranges of the tiles: as large as L2BM, L1BM and GRF allow, on granules of the result."""
+    """Unit ranges of the tiles: as large as L2BM, L1BM and GRF allow, on granules of the result; where operands are broadcast,
+    of a size that repeats with their digits, if one of at least a quarter of that does, so that the tiles are alike."""
     assert out.scheme is not None
     units, unit_lw = out.scheme.units, out.scheme.unit_lw(out.dtype)
     grain = max(1, out.image.granule // unit_lw)
     size = max(grain, TILE_LIMIT // max(t.scheme.unit_lw(t.dtype) for t in (out, *inputs)) // grain * grain)  # type: ignore[union-attr]
-    while True:
-        tiles = [(a, min(a + size, units)) for a in range(0, units, size)]
-        if _fits(tiles, out, inputs, maps) or size <= grain:
-            return tiles
+
+    def cut(size: int) -> list[tuple[int, int]]:
+        return [(a, min(a + size, units)) for a in range(0, units, size)]
+
+    while size > grain and not _fits(cut(size), out, inputs, maps):
         size = max(grain, size // 2 // grain * grain)
+    if size < units and any(len(np.unique(m)) < units for m in maps):
+        for even in _repeating(out.scheme, size):
+            if 4 * even >= size and even % grain == 0 and _fits(cut(even), out, inputs, maps):
+                return cut(even)
+    return cut(size)
+
+
+def _repeating(scheme: Scheme, size: int) -> list[int]:
+    """Numbers of units, up to `size`, that are whole digits of the scheme, the largest first."""
+    found, block = {1}, 1
+    for _, digit in reversed(scheme.local):
+        found |= {block * n for n in range(1, digit.n + 1) if digit.n % n == 0}
+        block *= digit.n
+    return sorted((n for n in found if n <= size), reverse=True)
 
 
 def _fits(tiles, out: Tensor, inputs: Sequence[Tensor], maps: Sequence[np.ndarray]) -> bool:

@@ -4,6 +4,10 @@ A formula is called with its pen, one value for each input and the attributes th
 singles and rounded once, in formulas of lower accuracy where every result is a half; what is exact may work on halves themselves
 (compute dtype half). `ulp` is the largest error that was measured on the emulated board, in units in the last place of the
 result, for each dtype of the result; 0.5 is the rounding itself.
+
+Sums and products take an infinity for 2^128 (double: 2^1024), as the MAU does (docs/isa.md): inf / 2 is 2^127 and inf - inf is
+0. The functions know infinity. Where torch gives NaN there is the nearest thing that a board without NaN has: roots of what is
+negative are 0, its logarithms -infinity, remainders by 0 are 0, and a function outside its domain is that of the border.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from mlsdk.pipeline.ops.emitters.formulas import (
     exponential,
     integer,
     logarithm,
+    normal,
     power,
     remainder,
     simple,
@@ -80,23 +85,24 @@ def everywhere(name: str, formula: WriteFormula, *, inputs: int = 1, attrs: tupl
 
 # ---- arithmetic -----------------------------------------------------------------------------------------------
 
-floats("Add", simple.add, inputs=2)
-floats("Sub", simple.subtract, inputs=2)
-floats("Mul", simple.multiply, inputs=2)
+floats("Add", simple.add, 0.501, 0.501, 0.501, inputs=2)
+floats("Sub", simple.subtract, 0.501, 0.501, 0.501, inputs=2)
+floats("Mul", simple.multiply, 0.501, 0.501, 0.501, inputs=2)
 floats("Div", division.divide, 0.54, 1.45, 1.45, inputs=2)
 floats("Reciprocal", division.reciprocal, 0.54, 0.52, 0.52)
 floats("Sqrt", division.sqrt, 0.54, 0.51, 0.51)
 floats("Rsqrt", division.rsqrt, 0.52, 0.65, 1.05)
-floats("Mod", remainder.modulo, 0.5, 0.0, 0.0, inputs=2, attrs=("fmod",), where="|a / b| < 2^54 (double: 2^70)")
+floats("Mod", remainder.modulo, 0.5, 0.0, 0.0, inputs=2, attrs=("fmod",), where="|a / b| < 2^68")
 floats("Pow", power.power, 0.65, 1.2, 1.2, inputs=2)
-floats("PowConstant", power.constant_power, 0.65, 1.7, 1.7, attrs=("exponent",))
-floats("Scale", simple.scale, attrs=("factor",))
+floats("PowConstant", power.constant_power, 0.65, 1.9, 1.8, attrs=("exponent",))
+floats("Scale", simple.scale, 0.501, 0.501, 0.501, attrs=("factor",))
 ints("Add", simple.add, inputs=2)
 ints("Sub", simple.subtract, inputs=2)
 ints("Mul", simple.multiply, inputs=2)
 ints("Div", integer.quotient, inputs=2, wide=True)
 ints("Mod", integer.remainder, inputs=2, attrs=("fmod",), wide=True)
 ints("Pow", integer.power, inputs=2, wide=True)
+ints("PowConstant", integer.constant_power, attrs=("exponent",))
 everywhere("Identity", simple.identity)
 everywhere("Neg", simple.negative)
 everywhere("Abs", simple.absolute)
@@ -127,18 +133,18 @@ floats("Sigmoid", exponential.sigmoid, 0.55, 1.1, 1.3)
 floats("Tanh", exponential.tanh, 0.6, 0.9, 0.9)
 floats("Sinh", exponential.sinh, 0.52, 1.65, 1.65)
 floats("Cosh", exponential.cosh, 0.52, 1.4, 1.35)
-floats("Erf", exponential.erf, 0.62, 1.1, 1.2)
+floats("Erf", normal.erf, 0.62, 1.1, 1.2)
 floats("Softplus", exponential.softplus, 0.52, 2.05, 2.2)
 floats("Silu", exponential.silu, 0.55, 1.7, 1.95)
-floats("Mish", exponential.mish, 0.55, 2.3, 2.2)
+floats("Mish", exponential.mish, 0.55, 1.75, 1.8)
 floats("Log", logarithm.log, 0.51, 0.9, 0.8)
 floats("Log1p", logarithm.log1p, 0.51, 1.4, 1.35)
 floats("Asinh", logarithm.asinh, 0.52, 1.8, 1.8)
 floats("Acosh", logarithm.acosh, 0.54, 2.0, 2.0)
 floats("Atanh", logarithm.atanh, 0.52, 1.85, 1.85)
-floats("Sin", trigonometric.sin, 0.51, 1.2, 1.2, where="|x| < 1e6")
-floats("Cos", trigonometric.cos, 0.51, 1.2, 1.2, where="|x| < 1e6")
-floats("Tan", trigonometric.tan, 0.55, 1.6, 1.6, where="|x| < 1e6")
+floats("Sin", trigonometric.sin, 0.51, 1.2, 1.2, where="|x| < 6.5e6 (double: 2^46)")
+floats("Cos", trigonometric.cos, 0.51, 1.2, 1.2, where="|x| < 6.5e6 (double: 2^46)")
+floats("Tan", trigonometric.tan, 0.55, 1.6, 1.6, where="|x| < 6.5e6 (double: 2^46)")
 floats("Asin", trigonometric.asin, 0.55, 1.8, 1.8)
 floats("Acos", trigonometric.acos, 0.6, 1.3, 1.3)
 floats("Atan", trigonometric.atan, 0.55, 1.95, 1.95)
@@ -146,18 +152,18 @@ floats("Atan2", trigonometric.atan2, 0.56, 2.0, 2.0, inputs=2)
 
 # ---- activations ----------------------------------------------------------------------------------------------
 
-floats("Gelu", exponential.gelu, 0.6, 2.4, 2.6, where="x > -1")
-floats("GeluTanh", exponential.gelu_tanh, 0.56, 2.6, 2.6, where="x > -1")
-floats("LeakyRelu", simple.leaky_relu, attrs=("alpha",))
-floats("PRelu", simple.prelu, inputs=2)
+floats("Gelu", normal.gelu, 0.6, 3.1, 3.7)
+floats("GeluTanh", normal.gelu_tanh, 0.56, 1.85, 1.9)
+floats("LeakyRelu", simple.leaky_relu, 0.501, 0.501, 0.501, attrs=("alpha",))
+floats("PRelu", simple.prelu, 0.501, 0.501, 0.501, inputs=2)
 ints("PRelu", simple.prelu, inputs=2)
 exact("ThresholdedRelu", simple.thresholded_relu, attrs=("alpha",))
-floats("Elu", exponential.elu, 0.54, 0.95, 1.15, attrs=("alpha",))
-floats("Celu", exponential.celu, 0.54, 2.0, 2.0, attrs=("alpha",))
+floats("Elu", exponential.elu, 0.54, 1.6, 1.8, attrs=("alpha",))
+floats("Celu", exponential.celu, 0.54, 1.8, 2.15, attrs=("alpha",))
 floats("Selu", exponential.selu, 0.54, 1.9, 1.7, attrs=("alpha", "gamma"))
 floats("Softsign", exponential.softsign, 0.55, 1.6, 1.6)
-floats("HardSigmoid", simple.hard_sigmoid, 0.5, 0.5, 0.5, attrs=("alpha", "beta"))
-floats("HardSwish", simple.hard_swish, 0.51, 2.6, 2.6)
+floats("HardSigmoid", simple.hard_sigmoid, 0.501, 1.0, 1.0, attrs=("alpha", "beta"), where="|result| > 2^-10")
+floats("HardSwish", simple.hard_swish, 0.51, 1.95, 2.55)
 
 # ---- logic ----------------------------------------------------------------------------------------------------
 

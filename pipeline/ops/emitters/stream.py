@@ -7,7 +7,7 @@ of neighbouring tiles overlap with the PE steps; equal tiles become one loop ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from mlsdk.device import spec
@@ -45,13 +45,10 @@ class Feed:
         """The same addresses in every tile: loaded once."""
         return len(set(self.ranges)) == 1 and len(self.ranges) > 1
 
-    def stride(self, first: int, last: int) -> int | None:
-        """Addresses between neighbouring tiles if equal and of equal size for tiles first..last, else None."""
-        ranges = self.ranges[first : last + 1]
-        if len({r.addresses for r in ranges}) > 1:
-            return None
-        steps = {b.lo - a.lo for a, b in zip(ranges, ranges[1:])}
-        return steps.pop() if len(steps) == 1 else (0 if not steps else None)
+    def step(self, t: int) -> tuple[int, int, int]:
+        """From tile t to the next: how far its addresses move, and how many they are in both."""
+        a, b = self.ranges[t], self.ranges[t + 1]
+        return b.lo - a.lo, a.addresses, b.addresses
 
 
 def lc_needed(feeds: Sequence[Feed], drains: Sequence[Feed]) -> int:
@@ -60,9 +57,16 @@ def lc_needed(feeds: Sequence[Feed], drains: Sequence[Feed]) -> int:
 
 
 def stream(
-    asm: Asm, feeds: Sequence[Feed], drains: Sequence[Feed], compute: Callable[[int], None], lc: int = 0, lb: int = 0
+    asm: Asm,
+    feeds: Sequence[Feed],
+    drains: Sequence[Feed],
+    compute: Callable[[int], None],
+    patterns: Sequence[Hashable],
+    lc: int = 0,
+    lb: int = 0,
 ) -> None:
-    """Run `compute(t)` for each tile t with its operands in place. L2BM is used from `lc` on, L1BM from `lb` on."""
+    """Run `compute(t)` for each tile t with its operands in place. `compute` writes the same for tiles of equal `patterns`. L2BM
+    is used from `lc` on, L1BM from `lb` on."""
     tiles = len((*feeds, *drains)[0].ranges)
     feeds_once = [f for f in feeds if f.resident or tiles == 1]
     feeds_each = [f for f in feeds if not (f.resident or tiles == 1)]
@@ -121,10 +125,10 @@ def stream(
 
     t = 0
     while t < tiles:
-        pairs = _pairs(t, tiles, [*feeds_each, *drains])
+        pairs = _pairs(t, tiles, [*feeds_each, *drains], patterns)
         if t >= 2 and pairs > 1:
             depth = asm.depth
-            strides = {id(f): (0,) * depth + (2 * (f.stride(t, t + 2 * pairs) or 0),) for f in [*feeds_each, *drains]}
+            strides = {id(f): (0,) * depth + (2 * f.step(t)[0],) for f in [*feeds_each, *drains]}
             with asm.loop(pairs):
                 tile(t, True, True, strides)
                 tile(t + 1, True, True, strides)
@@ -140,9 +144,12 @@ def stream(
             asm.tag_release(*group)
 
 
-def _pairs(t: int, tiles: int, feeds: Sequence[Feed]) -> int:
+def _pairs(t: int, tiles: int, feeds: Sequence[Feed], patterns: Sequence[Hashable]) -> int:
     """How many pairs of tiles from t on are equal but for their addresses (each also loads the tile after it)."""
-    pairs = (tiles - 1 - t) // 2
-    while pairs > 0 and any(f.stride(t, t + 2 * pairs) is None for f in feeds):
-        pairs -= 1
+    last = t
+    while last < tiles - 1 and all(f.step(last) == f.step(t) and f.step(t)[1] == f.step(t)[2] for f in feeds):
+        last += 1
+    pairs = 0
+    while t + 2 * pairs + 2 <= last and patterns[t + 2 * pairs : t + 2 * pairs + 2] == patterns[t : t + 2]:
+        pairs += 1
     return pairs

@@ -30,6 +30,7 @@ EARLY = 8  # steps that a result may be made before the longest path asks for it
 ENTRIES = 15
 FOREVER = 1 << 30
 ATTEMPTS = 8  # at laying out a kernel
+ENOUGH = 200
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,12 @@ class Woven:
 
 
 def most_groups(one: Woven) -> int:
-    """How many groups to weave together: until their common latency is 3 % of their work, at most 8."""
+    """How many groups to weave together: until their common latency is 3 % of their work, at most 8 and no more than take
+    `ENOUGH` steps (long kernels gain little)."""
     groups = 1
     while groups < 8 and len(one.steps) - one.interval > 0.03 * groups * one.interval:
+        if 2 * groups * one.interval > ENOUGH:
+            break
         groups *= 2
     return groups
 

@@ -1,5 +1,5 @@
-"""Functions on the board against long double, on 2^17 points each: the errors in units in the last place that the rows of
-`kernels.py` state, over the whole domain and at its borders."""
+"""Functions on the board against long double: the errors in units in the last place that the rows of `kernels.py` state, over
+the whole domain and at its borders."""
 
 import mpmath
 import numpy as np
@@ -9,7 +9,8 @@ from emulated import graph_of, run
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS
 
 np.seterr(all="ignore")
-POINTS = 1 << 17
+POINTS = 1 << 15
+MORE_POINTS = 1 << 18
 Wide = np.longdouble
 #: (mantissa bits with the hidden one, smallest exponent, largest exponent, numpy dtype, dtype of the graph, float_dtype)
 FORMATS = {
@@ -63,6 +64,12 @@ def near_one(d):
     return d.fit(x)
 
 
+def above_minus_one(d):
+    x = np.where(d.rng.random(d.count) < 0.5, near_one(d) - 1, positive(d))
+    x[::4] = d.fit(d.powers(-d.bits, -1)[::4] - 1.0)
+    return d.fit(x)
+
+
 def everything(d):
     return d.powers(-1022, 1023, signed=True)
 
@@ -74,6 +81,26 @@ def positive(d):
 def exponents(d):
     x = d.around(-d.of(87.3, 708.3), d.of(88.7, 709.7))
     return x if d.dtype != "half" else np.where(x < -20, np.float32(1), x)
+
+
+def anywhere(d):
+    """Everything, whole numbers, and numbers half way between them."""
+    x = everything(d)
+    x[::4] = d.rng.integers(-(2**20), 2**20, d.count)[::4]
+    x[1::4] = (d.rng.integers(-(2 ** (d.bits - 3)), 2 ** (d.bits - 3), d.count) + 0.5)[1::4]
+    return d.fit(x)
+
+
+def angles(single, double):
+    """Up to a size; a quarter are next to multiples of pi / 2."""
+
+    def draw(d):
+        limit = d.of(single, double) if d.dtype != "half" else single
+        x = d.around(-limit, limit)
+        x[1::4] = d.fit(np.rint(x[1::4] / (np.pi / 2)) * (np.arccos(Wide(-1)) / 2))
+        return x
+
+    return draw
 
 
 def bounded(a, b):
@@ -116,56 +143,92 @@ def below(x, value):
     return np.where(x > 0, x, value)
 
 
+def leaky(x):
+    return below(x, x * Wide(SLOPE))
+
+
+SLOPE = float(np.float32(0.3))  # attributes are singles
 ALPHA, GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
-#: operator -> (how its arguments are drawn, what it should give, attributes, slow reference)
+#: operator -> (how its arguments are drawn, what it should give, attributes)
 FUNCTIONS = {
+    "Abs": (anywhere, np.abs, {}),
     "Acos": (bounded(-1, 1), np.arccos, {}),
     "Acosh": (lambda d: d.powers(0, 1023), np.arccosh, {}),
     "Asin": (bounded(-1, 1), np.arcsin, {}),
     "Asinh": (everything, np.arcsinh, {}),
-    "Atan": (lambda d: d.powers(-60, 60, signed=True), np.arctan, {}),
+    "Atan": (everything, np.arctan, {}),
     "Atanh": (bounded(-1, 1), np.arctanh, {}),
-    "Cos": (of_size(1e3, 1e6), np.cos, {}),
+    "Ceil": (anywhere, np.ceil, {}),
+    "Celu": (of_size(25, 40), lambda x: below(x, Wide(SLOPE) * np.expm1(x / Wide(SLOPE))), {"alpha": SLOPE}),
+    "Cos": (angles(1e6, 1e12), np.cos, {}),
     "Cosh": (of_size(89.4, 710), np.cosh, {}),
-    "Elu": (of_size(25, 40), lambda x: below(x, np.expm1(x)), {"alpha": 1.0}),
+    "Elu": (of_size(25, 40), lambda x: below(x, Wide(SLOPE) * np.expm1(x)), {"alpha": SLOPE}),
     "Erf": (of_size(5, 7), erf, {}),
     "Exp": (exponents, np.exp, {}),
     "Expm1": (exponents, np.expm1, {}),
-    "Gelu": (bounded(-1, 9), gelu, {}),
-    "GeluTanh": (bounded(-1, 9), gelu_tanh, {"approximate": "tanh"}),
-    "HardSwish": (bounded(-2.99, 9), lambda x: x * np.clip(x / 6 + Wide(0.5), 0, 1), {}),
+    "Floor": (anywhere, np.floor, {}),
+    "Gelu": (bounded(-14, 9), gelu, {}),
+    "GeluTanh": (bounded(-14, 9), gelu_tanh, {"approximate": "tanh"}),
+    "HardSigmoid": (bounded(-2.49, 9), lambda x: np.clip(x * Wide(0.2) + Wide(0.5), 0, 1), {}),
+    "HardSwish": (bounded(-3, 9), lambda x: x * np.clip((x + 3) / 6, 0, 1), {}),
+    "LeakyRelu": (everything, leaky, {"alpha": SLOPE}),
     "Log": (positive, np.log, {}),
-    "Log1p": (lambda d: near_one(d) - 1, np.log1p, {}),
+    "Log1p": (above_minus_one, np.log1p, {}),
     "Mish": (of_size(80, 700), mish, {}),
+    "Neg": (anywhere, np.negative, {}),
     "Reciprocal": (everything, lambda x: 1 / x, {}),
+    "Relu": (anywhere, lambda x: np.maximum(x, 0), {}),
+    "Round": (anywhere, np.rint, {}),
     "Rsqrt": (positive, lambda x: 1 / np.sqrt(x), {}),
     "Selu": (of_size(25, 40), lambda x: Wide(GAMMA) * below(x, Wide(ALPHA) * np.expm1(x)), {}),
     "Sigmoid": (exponents, lambda x: 1 / (1 + np.exp(-x)), {}),
+    "Sign": (anywhere, np.sign, {}),
     "Silu": (of_size(90, 712), lambda x: x / (1 + np.exp(-x)), {}),
-    "Sin": (of_size(1e3, 1e6), np.sin, {}),
+    "Sin": (angles(1e6, 1e12), np.sin, {}),
     "Sinh": (of_size(89.4, 710), np.sinh, {}),
     "Softplus": (exponents, softplus, {}),
-    "Softsign": (of_size(100, 100), lambda x: x / (1 + np.abs(x)), {}),
+    "Softsign": (everything, lambda x: x / (1 + np.abs(x)), {}),
     "Sqrt": (positive, np.sqrt, {}),
-    "Tan": (of_size(1e3, 1e6), np.tan, {}),
+    "Tan": (angles(1e6, 1e12), np.tan, {}),
     "Tanh": (of_size(12, 24), np.tanh, {}),
+    "ThresholdedRelu": (anywhere, lambda x: np.where(x > 0.5, x, 0), {"alpha": 0.5}),
 }
-SLOW = ("Erf", "Gelu")  # references of arbitrary precision: fewer points
+SLOW = ("Erf", "Gelu")  # references of arbitrary precision: a thirtieth of the points
 
 
 def power_arguments(d):
-    """y log x evenly over what exp can take; x from 2^-20 to 2^20 and close to 1."""
+    """y log x evenly over what exp can take; x from everywhere, from 2^-20 to 2^20 and close to 1."""
     limit = {"half": 20.0, "single": 87.0, "double": 700.0}[d.dtype]
     x = np.where(d.rng.random(d.count) < 0.25, near_one(d), d.powers(-20, 20))
+    x = np.where(d.rng.random(d.count) < 0.25, positive(d), x)
     size = np.log(x.astype(Wide))
     y = d.fit(d.rng.uniform(-limit, limit, d.count) / np.where(size == 0, 1, size).astype(np.float64))
     return x, np.where(np.abs(y) < 2.0**30, y, 1)
 
 
+def near_or_far(d):
+    """Two numbers from everywhere, or of about the same size."""
+    a, b = everything(d), everything(d)
+    near = d.fit(a * d.rng.uniform(-2, 2, d.count))
+    return a, np.where((d.rng.random(d.count) < 0.5) & (np.abs(near) >= 2.0**d.low), near, b)
+
+
+def remainder_arguments(d):
+    """Quotients up to 2^60 (half: 2^20)."""
+    reach = 20 if d.dtype == "half" else 60
+    b = d.powers(d.low, d.high - reach, signed=True)
+    return d.fit(b * np.ldexp(d.rng.uniform(-1, 1, d.count), d.rng.integers(0, reach, d.count))), b
+
+
 PAIRS = {
-    "Atan2": (lambda d: (d.powers(-60, 60, signed=True), d.powers(-60, 60, signed=True)), np.arctan2),
-    "Div": (lambda d: (everything(d), everything(d)), np.divide),
-    "Pow": (power_arguments, np.power),
+    "Add": (near_or_far, np.add, {}),
+    "Atan2": (near_or_far, np.arctan2, {}),
+    "Div": (near_or_far, np.divide, {}),
+    "Mod": (remainder_arguments, np.fmod, {"fmod": 1}),
+    "Mul": (near_or_far, np.multiply, {}),
+    "Pow": (power_arguments, np.power, {}),
+    "PRelu": (near_or_far, lambda x, slope: np.where(x < 0, x * slope, x), {}),
+    "Sub": (near_or_far, np.subtract, {}),
 }
 
 
@@ -190,8 +253,8 @@ def errors(op, dtype, seed, count=POINTS):
     d = Draw(dtype, np.random.default_rng(seed), count)
     _, _, _, _, graph_dtype, float_dtype = FORMATS[dtype]
     if op in PAIRS:
-        draw, reference = PAIRS[op]
-        arguments, attrs = draw(d), {}
+        draw, reference, attrs = PAIRS[op]
+        arguments = draw(d)
     else:
         draw, reference, attrs = FUNCTIONS[op]
         arguments = (draw(d),)
@@ -202,10 +265,38 @@ def errors(op, dtype, seed, count=POINTS):
     return ulps(result["y"], reference(*(a.astype(Wide) for a in arguments)), dtype), arguments
 
 
+def check(op, dtype, seed, points):
+    bound = KERNELS[op, "double" if dtype == "double" else "single"].ulp[dtype]
+    found, arguments = errors(op, dtype, seed, points // 32 if op in SLOW else points)
+    worst = int(np.argmax(found))
+    assert found[worst] <= bound, (float(found[worst]), [a[worst] for a in arguments])
+
+
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("op", [*FUNCTIONS, *PAIRS])
 def test_errors_are_as_the_rows_say(op, dtype):
-    bound = KERNELS[op, "double" if dtype == "double" else "single"].ulp[dtype]
-    found, arguments = errors(op, dtype, seed=len(op), count=4096 if op in SLOW else POINTS)
+    check(op, dtype, len(op), POINTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("op", [*FUNCTIONS, *PAIRS])
+def test_errors_of_more_points(op, dtype):
+    for seed in range(10, 13):
+        check(op, dtype, seed, MORE_POINTS)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("exponent", [2, 3, 4, 7, -2, -3, 0.5, -0.5, 1.5])
+def test_errors_of_constant_powers(exponent, dtype):
+    d = Draw(dtype, np.random.default_rng(0))
+    reach = int(d.high / abs(exponent)) + 2
+    x = d.powers(-reach, reach, signed=exponent == int(exponent))
+    _, _, _, _, graph_dtype, float_dtype = FORMATS[dtype]
+    exponents = {"e": np.array(exponent, graph_dtype)}
+    types = {"x": (graph_dtype, x.shape)}, {"y": (graph_dtype, x.shape)}
+    result, _ = run(graph_of("Pow", *types, {}, exponents), {"x": x}, float_dtype)
+    found = ulps(result["y"], np.power(x.astype(Wide), Wide(exponent)), dtype)
     worst = int(np.argmax(found))
-    assert found[worst] <= bound, (float(found[worst]), [a[worst] for a in arguments])
+    bound = KERNELS["PowConstant", "double" if dtype == "double" else "single"].ulp[dtype]
+    assert found[worst] <= bound, (float(found[worst]), x[worst])

@@ -85,10 +85,24 @@ def power(f: Formula, x: Value, y: Value) -> Op:
     return from_double(f, f.where(negative, value, whole))
 
 
+def constant_power(f: Formula, x: Value, exponent: int) -> Op:
+    """The low 32 bits of x^exponent, which is not negative."""
+    if exponent == 0:
+        return f.copy(1)
+    result = x
+    for bit in bin(exponent)[3:]:
+        result = product(f, result, result)
+        if bit == "1":
+            result = product(f, result, x)
+    return result if isinstance(result, Op) else f.copy(result)
+
+
 # ---- bits -----------------------------------------------------------------------------------------------------
 
 
 def shift(f: Formula, x: Value, by: Value, direction: str) -> Op:
+    """Nothing is left of x (but its sign) beyond 31 bits; negative amounts count as large ones."""
+    by = f.alu("uimin", by, 63)  # the machine takes amounts modulo 64
     return f.left(x, by) if direction == "LEFT" else f.right(x, by)
 
 

@@ -7,6 +7,7 @@ than the first, and the first is kept in two words.
 from __future__ import annotations
 
 from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, SINGLE, Formula, Op, Operand, Value
+from mlsdk.pipeline.ops.emitters.formulas import words
 from mlsdk.pipeline.ops.emitters.formulas.division import (
     clamp,
     near_reciprocal,
@@ -130,24 +131,10 @@ def _product(f: Formula, x: Value, n: int) -> Op:
     """x^n, rounded once: the powers on the way are kept in two words."""
     if n == 1:
         return f.copy(x)
-    high: Op
-    low: Op | None
-    high, low = f.copy(x), None
+    power: words.Pair = f.copy(x), None
     for bit in bin(n)[3:]:
-        high, low = _times(f, high, low, high, low)
+        power = words.times(f, power, power)
         if bit == "1":
-            high, low = _times(f, high, low, x, None)
-    return high if low is None else f.add(high, low)
-
-
-def _times(f: Formula, a: Value, a_low: Value | None, b: Value, b_low: Value | None) -> tuple[Op, Op | None]:
-    """The product of two numbers in two words each, in two words (half: in one)."""
-    high = f.mul(a, b)
-    if f.level == HALF:
-        return high, None
-    low = f.fma(a, b, -high)
-    if a_low is not None:
-        low = f.fma(a_low, b, low)
-    if b_low is not None:
-        low = f.fma(a, b_low, low)
-    return high, low
+            power = words.times(f, power, (x, None))
+    high, low = power
+    return f.clean(high) if low is None else f.add(high, low)

@@ -1,7 +1,7 @@
 """sin, cos, tan and their inverses.
 
-x = k pi/2 + r with |r| <= pi/4; the two low bits of k say which of sin r and cos r it is and with which sign. pi/2 stands in
-words that are short enough for their products with k to be exact, and r keeps what its rounding loses.
+x = k pi/2 + r with |r| <= pi/4; the two low bits of k say which of sin r and cos r it is and with which sign. pi/2 stands in four
+words, of which the first two are short enough for their products with k to be exact, and r keeps what its rounding loses.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from mlsdk.pipeline.ops.emitters.formulas.division import half_scale, plain_reci
 from mlsdk.pipeline.ops.emitters.formulas.exponential import MAGIC
 
 _HALF_PI = {
-    SINGLE: (1.5707969665527344, -6.397585821105167e-07, 7.443542310303641e-13),
-    DOUBLE: (1.5707963267923333, 2.5633441515839558e-12, 1.0562999066987428e-23),
+    SINGLE: (1.5707969665527344, -6.397585821105167e-07, 7.443547731314504e-13, -2.5082788353727258e-20),
+    DOUBLE: (1.5707963267923333, 2.5633441515839558e-12, 1.0562999066987428e-23, -5.278473996974669e-40),
 }
 #: a sum with it keeps what the last place of the first word keeps
 _GRID = {SINGLE: 48.0, DOUBLE: 98304.0}
@@ -56,7 +56,7 @@ def _reduced(f: Formula, x: Value) -> _Turn:
     magic = MAGIC[f.compute]
     moved = f.fma(x, 0.6366197723675814, magic)
     k = f.sub(moved, magic)
-    first, second, third = _HALF_PI[f.compute]
+    first, second, third, fourth = _HALF_PI[f.compute]
     near = f.fma(-k, first, x)
     if f.level == HALF:
         r = f.fma(-k, third, f.fma(-k, second, near))
@@ -73,7 +73,7 @@ def _reduced(f: Formula, x: Value) -> _Turn:
     coarse = f.sub(near, high)
     fine = f.sub(coarse, low)
     r = f.fma(-k, third, fine)
-    lost = f.add(f.sub(f.sub(coarse, fine), low), f.fma(-k, third, f.sub(fine, r)))
+    lost = f.add(f.sub(f.sub(coarse, fine), low), f.fma(-k, fourth, f.fma(-k, third, f.sub(fine, r))))
     z = f.mul(r, r)
     sin = f.fma(f.mul(r, z), f.horner(z, _SIN[f.level]), lost)
     cos = f.fma(z, f.horner(z, _COS[f.level], -0.5), f.mul(-r, lost))
