@@ -64,9 +64,11 @@ def read(file: Path) -> tuple[tuple[m.Statement, ...], list[Diagnostic]]:
 def findings(file: Path) -> tuple[tuple[m.Statement, ...], list[Diagnostic]]:
     """The statements, and what the parser and the checks say."""
     from mlsdk.device.isa.checks import check
+    from mlsdk.device.isa.parser import read as parse
 
-    statements, problems = read(file)
-    return statements, problems + check(statements, str(file))
+    text = text_of(file)
+    statements, problems = parse(text, str(file))
+    return statements, sorted(problems + check(statements, str(file), text), key=lambda d: d.line)
 
 
 def _as_dict(d: Diagnostic) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def check(file: Path, insert_nops: bool, output: Path | None, as_json: bool) -> 
         syntax = [d for d in diagnostics if d.rule in ("syntax", "operand", "mnemonic")]
         if not syntax:
             mended = mend(statements)
-            diagnostics = check_statements(mended, str(file))
+            diagnostics = check_statements(mended, str(file), text_of(file))
             _write(output, format_program(mended))
     errors = _errors(diagnostics)
     if as_json:
@@ -239,13 +241,15 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
     from mlsdk.device.errors import DeviceError, ExecutionError
     from mlsdk.device.isa.checks import check as check_statements
     from mlsdk.device.isa.checks import insert_nops as mend
+    from mlsdk.device.isa.parser import read as parse
 
-    statements, problems = read(file)
+    text = text_of(file)
+    statements, problems = parse(text, str(file))
     if not problems:
         if insert_nops:
             statements = mend(statements)
         if not no_check:
-            problems = check_statements(statements, str(file))
+            problems = check_statements(statements, str(file), text)
     for d in problems:
         if d.severity == "error":
             click.echo(str(d), err=True)
@@ -284,11 +288,11 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
             writer.write(trace)
         except OSError as error:
             raise click.ClickException(f"{trace}: {error.strerror}") from None
-    text = "".join(line + "\n" for line in stats.dumps)
+    dumps = "".join(line + "\n" for line in stats.dumps)
     if dump is not None:
-        _write(dump, text)
+        _write(dump, dumps)
     elif not as_json:
-        click.echo(text, nl=False)
+        click.echo(dumps, nl=False)
     failures = [failure for _, _, found in outcome for failure in found]
     compared = sum(count for _, count, _ in outcome)
     if as_json:

@@ -146,7 +146,7 @@ class Watch:
                     f"line {line}: row {row} of the matrix register is not a block float; convert it with {p}bfn"
                 )
         if x.space in PE_ADDRESSED:
-            access = PeAccess(x.space, x.flat or tuple(x.addr + c * x.inc for c in range(4)), x.width, x, 0)  # type: ignore[arg-type]
+            access = PeAccess(x.space, x.flat or tuple(x.addr + c * x.inc for c in range(4)), x.width, x)  # type: ignore[arg-type]
             memory = self.state.pe[x.space]
             for addr in access.addrs:
                 a, b = memory[addr % SIZES[x.space]], memory[(addr + 1) % SIZES[x.space]]

@@ -89,7 +89,7 @@ CHOICES: tuple[Choice, ...] = (
         "the address of one entry.", "Entries times nd.", "device/engine/moves.py: _indirect"),
     # masks
     Choice("bits of fixed mask entries", "inferred", "Entry 24 enables cycle 0 only: the first of "
-        "the low four bits is cycle 0.", "The text form /1000.", "device/isa/checks.py: fixed_mask_cycles"),
+        "the low four bits is cycle 0.", "The text form /1000.", "device/isa/rules.py: fixed_mask_cycles"),
     Choice("mask line without letters", "chosen", "With an entry other than 0 every write is switched "
         "off; `mask 0` switches masks off.", "The wording.",
            "device/engine/decoder.py: Decoder._mask_of"),
@@ -97,17 +97,17 @@ CHOICES: tuple[Choice, ...] = (
         "the others are switched off.", "The wording.",
            "device/engine/decoder.py: Decoder._mask_of"),
     Choice("letters t and p behind a mask", "chosen", "t: the mask covers the whole access; "
-        "p: it covers a part.", "Total and partial.", "device/isa/checks.py: _assertion"),
+        "p: it covers a part.", "Total and partial.", "device/isa/rules.py: _assertion"),
     Choice("masked word writes", "inferred", "A W write is guarded by bits 0 and 1 "
         "whatever its address.", "The mask acts before the narrowing.", "device/engine/decoder.py: _guards"),
     # hazards
     Choice("hazards .2 to .5", "chosen", "Fewer than 3 steps between are reported as "
         "unknown, for any address.", "The rules exist; all known code keeps 3.",
-           "device/isa/checks.py: L1_RULES"),
+           "device/isa/hazards.py: L1_RULES"),
     Choice("hazard .1", "chosen", "L1BM->L2BM followed by "
-        "a move is not reported.", "A distance of 0 is in use.", "device/isa/checks.py: L1_RULES"),
+        "a move is not reported.", "A distance of 0 is in use.", "device/isa/hazards.py: L1_RULES"),
     Choice("base address writes", "inferred", "One step between a write of a base address "
-        "and an access of its LM.", "As for other PE memories.", "device/isa/checks.py: BAR_DISTANCE"),
+        "and an access of its LM.", "As for other PE memories.", "device/isa/hazards.py: BAR_DISTANCE"),
     # memories, dumps
     Choice("default contents", "chosen", "Memories that were never written hold zeros; "
         "strict mode reports reads of them.", "The official emulator's contents are garbage.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 ERROR, UNKNOWN, WARNING = "error", "unknown", "warning"
 
@@ -18,6 +18,7 @@ class Diagnostic:
     column: int = 0
     hint: str = ""
     source: str = ""
+    place: tuple[int, int] | None = field(default=None, compare=False)  # (expression of the line, word of it)
 
     def __str__(self) -> str:
         where = f"{self.source}:" if self.source else ""

@@ -247,10 +247,11 @@ def _unroll_loop(loop: Loop, outer: tuple[int, ...]) -> Iterator[Statement]:
             if isinstance(statement, Loop):
                 yield from _unroll_loop(statement, indices)
             else:
-                yield _at(statement, indices)
+                yield at_iteration(statement, indices)
 
 
-def _at(statement: Statement, indices: tuple[int, ...]) -> Statement:
+def at_iteration(statement: Statement, indices: tuple[int, ...]) -> Statement:
+    """The statement in the given iterations of its loops, without strides."""
     if isinstance(statement, Bundle):
         instructions = tuple(
             Instruction(i.mnemonic, tuple(advance(o, indices) for o in i.operands), i.flush)

@@ -188,16 +188,31 @@ def parse_operand(text: str) -> Operand:
     return Operand(space, int(off_addr), W, negate=negate, mask=mask, group=int(off_group) if off_group else None)
 
 
+#: What was probably meant: the first pattern that fits gives the hint.
+_GUESSES = tuple(
+    (re.compile(pattern), hint)
+    for pattern, hint in (
+        (r"[^$]", "operands start with $"),
+        (r".*,\$", "operands are separated by blanks"),
+        (r"\$(ll|l)?[mnrs]t?(v|\Z)", "the address is missing"),
+        (r"\$(ll|l)?[mnrs]t?\[", "one address for each cycle, without blanks: $lr[0,2,4,6]"),
+        (r"\$(ll|l)?t", "T has no address: $t, $lt or $llt"),
+        (r"\$b\d", "L1BM is written $lb<addr> or $llb<addr>"),
+        (r"\$c\d", "L2BM is written $lc<addr>"),
+        (r"\$(ll|l)?[mnrs]-", "addresses are not negative"),
+        (r"\$(ll|l)?[mnrs]0[xX]", "addresses are decimal"),
+        (r"\$(ll|l)?[mnrs]\d+v+", "$lr0v, $lr0v4 (words a cycle), $lm0vj1, or a suffix e or r"),
+        (r"\$l?[mn]b\d", "base addresses have no number: $mb, $nb"),
+        (r"\$[xy]\d*\Z", "matrix registers are written $lx or $ly"),
+        (r"\$(lc|d|di|p)\d+@", "groups are written $d0@1, $lc0@1.0 or $lc0@.0"),
+        (r"\$[A-Z]", "operands are in lower case"),
+    )
+)
+
+
 def _guess(body: str) -> str:
-    if not body.startswith("$"):
-        return "operands start with $"
-    if re.match(r"\$(ll|l)?[mnrs](v|\Z)", body):
-        return "the address is missing"
-    if re.match(r"\$b\d", body):
-        return "L1BM is written $lb<addr> or $llb<addr>"
-    if re.match(r"\$c\d", body):
-        return "L2BM is written $lc<addr>"
-    return ""
+    hint = next((hint for pattern, hint in _GUESSES if pattern.match(body)), "")
+    return hint or "docs/isa.md lists the operands"
 
 
 def format_operand(o: Operand, symbols: Mapping[str, int] | None = None, bare_matrix: bool = False) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ..errors import AssemblyError
 from . import model as m
 from . import table
 from .diagnostics import ERROR, Diagnostic
-from .operands import OperandError, immediate_word, parse_immediate, parse_mask, parse_operand
+from .operands import OperandError, format_operand, immediate_word, parse_immediate, parse_mask, parse_operand
 
 #: After this many errors the rest of the text is not read.
 MAX_ERRORS = 1000
@@ -21,7 +22,7 @@ MAX_ERRORS = 1000
 MAX_LINE = 1 << 20
 
 
-class _Problem(Exception):
+class Problem(Exception):
     """Something is wrong with a part of the line; `part` is where the column points to."""
 
     def __init__(self, rule: str, message: str, hint: str = "", part: str = "") -> None:
@@ -84,7 +85,7 @@ class Parser:
                 continue
             try:
                 statement = self._statement(code, note, number)
-            except _Problem as problem:
+            except Problem as problem:
                 part = problem.part or code
                 column = raw.find(part) + 1 or 1
                 problems.append(Diagnostic(ERROR, problem.rule, str(problem), number, column, problem.hint, source))
@@ -120,7 +121,7 @@ class Parser:
             if found:
                 count = int(found[1]) if found[1] else 1
                 if count < 1:
-                    raise _Problem("syntax", f"`{code}` has no steps", "nop/1 or more")
+                    raise Problem("syntax", f"`{code}` has no steps", "nop/1 or more")
                 nop = m.Nop(count, note, number)
                 if len(self._bundles) < 1 << 20:
                     self._bundles[code] = nop
@@ -130,6 +131,8 @@ class Parser:
             if head.startswith("mask"):
                 return self._mask_line(code, note, number)
             if head == "quit":
+                if code != "quit":
+                    raise Problem("syntax", "`quit` takes no operands", "it ends the program", code)
                 return m.Quit(note, number)
             if head == "d":
                 return self._debug(code, note, number)
@@ -152,7 +155,7 @@ class Parser:
 
     def _new_instruction(self, text: str) -> m.Instruction:
         if not text:
-            raise _Problem("syntax", "empty expression between semicolons")
+            raise Problem("syntax", "empty expression beside a semicolon", "take the semicolon away", ";")
         tokens = _TOKEN.findall(text) if '"' in text else text.split()
         head, flush = tokens[0], None
         masked = _FLUSH.search(head)
@@ -160,20 +163,24 @@ class Parser:
             try:
                 flush = parse_mask(masked[1])
             except OperandError as error:
-                raise _Problem("mask", str(error), error.hint, head) from None
+                raise Problem("mask", str(error), error.hint, head) from None
             head = head[: masked.start()]
         try:
             opcode = table.lookup(head)
         except table.UnknownMnemonic as error:
             if _NOP.match(head):
-                raise _Problem("parallel", f"`{head}` stands alone on its line", "", text) from None
+                raise Problem(
+                    "parallel", f"`{head}` stands alone on its line", "write it on a line of its own", text
+                ) from None
             if head.startswith(("mv", "mask", "quit")):
-                raise _Problem("syntax", f"`{head}` stands alone on its line", "", text) from None
-            raise _Problem("mnemonic", str(error), error.hint, tokens[0]) from None
+                raise Problem(
+                    "syntax", f"`{head}` stands alone on its line", "write it on a line of its own", text
+                ) from None
+            raise Problem("mnemonic", str(error), error.hint, tokens[0]) from None
         if opcode.unit == "mv":
-            raise _Problem("syntax", f"`{head}` stands alone on its line", "", text)
+            raise Problem("syntax", f"`{head}` stands alone on its line", "write it on a line of its own", text)
         if flush is not None and not opcode.row.flush:
-            raise _Problem(
+            raise Problem(
                 "mask", f"`{head}` takes no zero flush", "ALU, MAU, mread and L1BM -> PE instructions do", tokens[0]
             )
         operands = tuple(self._operand(token, opcode) for token in tokens[1:])
@@ -196,7 +203,7 @@ class Parser:
                 found = self._operands[token] = parse_operand(token)
             return found
         except OperandError as error:
-            raise _Problem("operand", str(error), error.hint, token) from None
+            raise Problem("operand", str(error), error.hint, token) from None
 
     # --- the other statements ----------------------------------------------------------------------------------------
     def _move(self, code: str, note: str, number: int) -> m.Move:
@@ -205,19 +212,24 @@ class Parser:
         try:
             opcode = table.lookup(mnemonic)
         except table.UnknownMnemonic as error:
-            raise _Problem("mnemonic", str(error), error.hint, head) from None
+            raise Problem("mnemonic", str(error), error.hint, head) from None
         if opcode.unit != "mv":
-            raise _Problem("mnemonic", f"unknown instruction `{mnemonic}`", "", head)
+            raise Problem("mnemonic", f"unknown instruction `{mnemonic}`", "", head)
         size, tag, nd, priority, at = 0, 0, 0, None, 0
+        seen: set[int] = set()
         while at < len(options):
             found = _MOVE_OPTION.match(options, at)
             if not found:
-                raise _Problem(
+                raise Problem(
                     "operand",
                     f"`/{options}`: `{options[at:]}` is not a move option",
                     "n<size> i<tag> nd<N> p<0..3>",
                     head,
                 )
+            option = next(number for number in range(1, 5) if found[number])
+            if option in seen:
+                raise Problem("operand", f"`/{options}` gives an option twice", "n<size> i<tag> nd<N> p<0..3>", head)
+            seen.add(option)
             if found[1]:
                 nd = int(found[1])
             elif found[2]:
@@ -225,11 +237,11 @@ class Parser:
             elif found[3]:
                 tag = int(found[3], 16)
                 if not 1 <= tag <= 0x3F:
-                    raise _Problem("operand", f"tag i{found[3]} is outside i01..i3f", "", head)
+                    raise Problem("operand", f"tag i{found[3]} is outside i01..i3f", "two hex digits, not 00", head)
             else:
                 priority = int(found[4])
                 if priority > 3:
-                    raise _Problem("operand", f"priority {priority} is outside 0..3", "", head)
+                    raise Problem("operand", f"priority {priority} is outside 0..3", "p0..p3", head)
             at = found.end()
         operands = []
         for token in rest:
@@ -237,49 +249,49 @@ class Parser:
             try:
                 operand = operand or parse_operand(token)
             except OperandError as error:
-                raise _Problem("operand", str(error), error.hint, token) from None
+                raise Problem("operand", str(error), error.hint, token) from None
             self._operands[token] = operand
             operands.append(operand)
         check_operands(opcode, tuple(operands), [head, *rest])
         if operands and not size:
-            raise _Problem("operand", f"`{head}` has no size", "write /n<LW>", head)
+            raise Problem("operand", f"`{head}` has no size", "write /n<LW>", head)
         src, dst = (operands + [None, None])[:2]
         return m.Move(mnemonic, src, dst, size, tag, nd, priority, note, number)
 
     def _mask_line(self, code: str, note: str, number: int) -> m.MaskLine:
         found = _MASK_LINE.match(code)
         if not found:
-            raise _Problem(
+            raise Problem(
                 "syntax", f"`{code}` is not a mask line", "mask[l|ll][rstmnk] <entry>, for instance `maskr 1`"
             )
         entry = int(found[3])
         if entry > 31:
-            raise _Problem("mask", f"mask entry {entry} is outside 0..31", "", found[3])
+            raise Problem(
+                "mask", f"mask entry {entry} is outside 0..31", "1..15 are set by $omrN, 16..31 are fixed", found[3]
+            )
         targets = "".join(letter for letter in "rstmnk" if letter in found[2])
         return m.MaskLine(entry, targets, found[1] == "ll", note, number)
 
     def _place(self, text: str) -> m.Place:
         found = _PLACE.match(text)
         if not found:
-            raise _Problem("operand", f"`{text}` is not a debug place", "for instance $lm0n0c0b0m0p0 or $d16n0", text)
+            raise Problem("operand", f"`{text}` is not a debug place", "for instance $lm0n0c0b0m0p0 or $d16n0", text)
         memory, addr, tail = PLACES[found[1]], found[2], found[3]
         coordinates: dict[str, int] = {}
         for letter, value in _COORDINATE.findall(tail):
             if letter in coordinates:
-                raise _Problem("operand", f"`{text}` names {letter} twice", "", text)
+                raise Problem("operand", f"`{text}` names {letter} twice", "", text)
             if int(value) >= COORDINATES[letter]:
-                raise _Problem(
-                    "operand", f"`{text}`: {letter}{value} is outside 0..{COORDINATES[letter] - 1}", "", text
-                )
+                raise Problem("operand", f"`{text}`: {letter}{value} is outside 0..{COORDINATES[letter] - 1}", "", text)
             coordinates[letter] = int(value)
         if not addr and memory != m.T:
-            raise _Problem("operand", f"`{text}`: the address is missing", "", text)
+            raise Problem("operand", f"`{text}`: the address is missing", "", text)
         return m.Place(memory, int(addr or 0), **coordinates)
 
     def _debug(self, code: str, note: str, number: int) -> m.Statement:
         found = _DEBUG.match(code)
         if not found:
-            raise _Problem(
+            raise Problem(
                 "syntax",
                 f"`{code}` is not a debug statement",
                 "d get[<type>] $<place> <count> or d set $<place> <count> <hex>",
@@ -288,21 +300,23 @@ class Parser:
         place, count = self._place(place_text), int(count_text)
         if verb == "get":
             if payload:
-                raise _Problem("syntax", "`d get` takes no payload", "", payload)
+                raise Problem("syntax", "`d get` takes no payload", "d set writes", payload)
             if place.memory in (m.MAT_X, m.MAT_Y) and not kind:
-                raise _Problem("operand", "matrix registers need a type", "d getbh, getbg, getbf or getbd", place_text)
+                raise Problem("operand", "matrix registers need a type", "d getbh, getbg, getbf or getbd", place_text)
             return m.DebugGet(place, count, kind or "", note, number)
         if kind:
-            raise _Problem("syntax", "`d set` takes no type", "", code)
+            raise Problem("syntax", "`d set` takes no type", "d set $<place> <count> <hex>", code)
         return m.DebugSet(place, _payload(payload or "", count, place_text), note, number)
 
     def _preset(self, code: str, note: str, number: int) -> m.Preset:
         found = _PRESET.match(code)
         if not found:
-            raise _Problem("syntax", f"`{code}` is not a preset", "r <group> <address, hex> <count, hex> <payload>")
+            raise Problem("syntax", f"`{code}` is not a preset", "r <group> <address, hex> <count, hex> <payload>")
         group, addr, count = int(found[1]), int(found[2], 16), int(found[3], 16)
         if group > 3:
-            raise _Problem("operand", f"group {group} is outside 0..3", "", code)
+            raise Problem(
+                "operand", f"group {group} is outside 0..3", "r <group> <address, hex> <count, hex> <payload>", found[1]
+            )
         return m.Preset(group, addr, _payload(found[4], count, code), note, number)
 
 
@@ -310,13 +324,16 @@ def _payload(text: str, count: int, part: str) -> tuple[int, ...]:
     """LW values of a hex payload: 16 digits each, optionally each with an `l` in front."""
     digits = text.replace("l", "").replace(" ", "").replace("\t", "").replace("_", "")
     if len(digits) != 16 * count:
-        raise _Problem(
-            "operand", f"payload has {len(digits)} hex digits, {count} LW need {16 * count}", "", text or part
+        raise Problem(
+            "operand",
+            f"payload has {len(digits)} hex digits, {count} LW need {16 * count}",
+            "16 digits a LW, without 0x",
+            text or part,
         )
     try:
         return tuple(int(digits[i : i + 16], 16) for i in range(0, len(digits), 16))
     except ValueError:
-        raise _Problem("operand", "payload is not hexadecimal", "", text) from None
+        raise Problem("operand", "payload is not hexadecimal", "16 digits a LW, without 0x", text) from None
 
 
 def check_operands(opcode: table.Opcode, operands: tuple, tokens: list[str] | None = None) -> None:
@@ -324,9 +341,10 @@ def check_operands(opcode: table.Opcode, operands: tuple, tokens: list[str] | No
     best = None
     for classes, repeats in table.forms(opcode.row):
         if len(operands) < len(classes) or (len(operands) > len(classes) and not repeats):
-            best = best or _Problem(
+            best = best or Problem(
                 "operand",
-                f"`{opcode.mnemonic}` takes `{opcode.row.operands or 'no operands'}`, got {len(operands)} operands",
+                f"`{opcode.mnemonic}` takes {_forms_text(opcode)}, got {len(operands)}",
+                "operands are separated by blanks; docs/isa.md lists them",
             )
             continue
         for index, operand in enumerate(operands):
@@ -336,8 +354,8 @@ def check_operands(opcode: table.Opcode, operands: tuple, tokens: list[str] | No
                     continue
             elif operand.space in table.CLASSES[wanted]:
                 continue
-            text = tokens[index + 1] if tokens and index + 1 < len(tokens) else str(operand)
-            best = _Problem(
+            text = _written(operand, index, tokens)
+            best = Problem(
                 "operand",
                 f"`{text}` cannot be operand {index + 1} of `{opcode.mnemonic}`",
                 _HINTS.get(wanted, ""),
@@ -349,6 +367,11 @@ def check_operands(opcode: table.Opcode, operands: tuple, tokens: list[str] | No
             return
     if best:
         raise best
+
+
+def _forms_text(opcode: table.Opcode) -> str:
+    """What operands an instruction takes, in words: `x y dst+`."""
+    return f"the operands `{opcode.row.operands}`" if opcode.row.operands else "no operands"
 
 
 _HINTS = {
@@ -367,31 +390,71 @@ _HINTS = {
 }
 
 
+def _written(operand: m.Operand | m.Immediate, index: int, tokens: list[str] | None) -> str:
+    """The text of an operand, as it was written if that is known."""
+    if tokens and index + 1 < len(tokens):
+        return tokens[index + 1]
+    if isinstance(operand, m.Immediate):
+        return f'{operand.kind}"{operand.text}"'
+    return format_operand(replace(operand, strides=(), symbol=""))
+
+
+#: Sources (by position) that take suffix e, for what asks for normal singles or doubles (SDM 3.6.9.23): by unit and
+#: operation, for half operations and for the others. Block floats never do.
+_EXTENDED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "vfma": ((2,), (0, 1, 2)), "vmul": ((), (0, 1)), "vadd": ((1,), (0, 1)), "vpassa": ((), (0,)),
+    "mfma": ((2,), (2,)), "mwrite": ((), (0,)),
+}  # fmt: skip
+#: Sources of half operations of MAU and mwrite that take suffix r (SDM 3.6.9.24); those of the ALU all do.
+_REDUCED: dict[str, tuple[int, ...]] = {
+    "vfma": (0, 1), "vmul": (0, 1), "vadd": (0,), "vpassa": (0,), "mwrite": (0,),
+}  # fmt: skip
+
+
+def _may_extend(opcode: table.Opcode, index: int) -> bool:
+    if opcode.unit == "l1bm":
+        return index == 0 and opcode.reduction.startswith("f")
+    half, others = _EXTENDED.get(opcode.operation, ((), ()))
+    return index in (half if opcode.precision == "h" else others)
+
+
+def _may_reduce(opcode: table.Opcode, index: int) -> bool:
+    return opcode.precision == "h" and (opcode.unit == "alu" or index in _REDUCED.get(opcode.operation, ()))
+
+
 def _check_form(opcode: table.Opcode, operands: tuple, classes: tuple[str, ...], tokens: list[str] | None) -> None:
     """Options that only some operands take."""
-    destinations = 0
     for index, operand in enumerate(operands):
         if isinstance(operand, m.Immediate):
             continue
         wanted = classes[min(index, len(classes) - 1)]
-        text = tokens[index + 1] if tokens and index + 1 < len(tokens) else str(operand)
         is_source = wanted in ("x", "y")
-        if wanted == "dst":
-            destinations += 1
+        wrong: tuple[str, str, str] | None = None
         if operand.mask is not None and wanted != "dst":
-            raise _Problem("mask", f"`{text}`: only destinations in a PE take a mask", "", text)
-        if operand.negate and not (is_source and opcode.unit == "mau"):
-            raise _Problem("operand", f"`{text}`: only MAU sources take a sign", "", text)
-        if operand.extend and not (is_source and opcode.unit in ("mau", "mwrite", "l1bm")):
-            raise _Problem(
-                "operand", f"`{text}`: suffix e is for inputs of the MAU, of mwrite and of single reductions", "", text
+            wrong = "mask", "only destinations in a PE take a mask", "write it behind the instruction for a zero flush"
+        elif operand.negate and not (is_source and opcode.unit == "mau"):
+            wrong = (
+                "operand",
+                "only MAU sources take a sign",
+                "change the sign in a MAU instruction, or xor the sign bit",
             )
-        if operand.reduce and not (is_source and opcode.precision == "h" and opcode.unit in ("alu", "mau", "mwrite")):
-            raise _Problem("operand", f"`{text}`: suffix r is for half inputs", "", text)
+        elif operand.extend and not (is_source and _may_extend(opcode, index)):
+            wrong = (
+                "operand",
+                "suffix e is for inputs of the MAU, of mwrite and of single reductions that are normal singles or doubles",
+                "half and block-float inputs cannot be extended; convert with fvpassa or dvpassa",
+            )
+        elif operand.reduce and not (is_source and _may_reduce(opcode, index)):
+            wrong = (
+                "operand",
+                "suffix r is for half inputs",
+                "of the ALU, of hv... and of hmwrite; block floats take it on hbfn",
+            )
+        if wrong:
+            text = _written(operand, index, tokens)
+            raise Problem(wrong[0], f"`{text}`: {wrong[1]}", wrong[2], text)
         if operand.space == m.NOWRITE and wanted == "dst" and len(operands) > len(classes):
-            raise _Problem("operand", "$nowrite must be the only destination", "", text)
-    if classes and classes[-1] == "lb" and opcode.unit == "l1bm" and opcode.operation in ("l1bmr", "l1bmr4"):
-        return
+            raise Problem("operand", "$nowrite must be the only destination", "leave it out", "$nowrite")
 
 
 # --- entry points ------------------------------------------------------------------------------------------------------

@@ -587,11 +587,11 @@ def parse_set(text: str) -> tuple[tuple[int, ...], int]:
     if "/" in text:
         first, free = (int(part) for part in text.split("/"))
         if not (0 <= first <= 7 and 0 <= free <= 7):
-            raise UnknownMnemonic(f"set @{text} names an L1B or bits outside 0..7")
+            raise UnknownMnemonic(f"set @{text} names an L1B or bits outside 0..7", "@<L1B>/<free bits>, both 0..7")
         return tuple(b for b in range(8) if b & (7 ^ free) == first & (7 ^ free)), free
     listed = tuple(int(part) for part in text.split(","))
     if any(not 0 <= b <= 7 for b in listed):
-        raise UnknownMnemonic(f"set @{text} names an L1B outside 0..7")
+        raise UnknownMnemonic(f"set @{text} names an L1B outside 0..7", "an L2B has L1Bs 0..7")
     free = 0
     for b in listed:
         free |= b ^ listed[0]
@@ -624,7 +624,9 @@ def lookup(mnemonic: str) -> Opcode:
                 if op.row.option == "l1b":
                     return replace(op, mnemonic=mnemonic, l1bs=(number,))
                 return replace(op, mnemonic=mnemonic, mab=number)
-            raise UnknownMnemonic(f"`{mnemonic}`: number {number} is outside 0..{limit - 1}")
+            raise UnknownMnemonic(
+                f"`{mnemonic}`: number {number} is outside 0..{limit - 1}", f"{base}@0 to {base}@{limit - 1}"
+            )
         elif (
             mark == "@"
             and (op := _WITH_OPTION.get(base + "@") or BASE.get(base)) is not None
@@ -632,24 +634,59 @@ def lookup(mnemonic: str) -> Opcode:
         ):
             l1bs, immode = parse_set(rest)
             if op.row.option == "set" and immode == 7:
-                raise UnknownMnemonic(f"`{mnemonic}`: immode 7 is not allowed")
+                raise UnknownMnemonic(f"`{mnemonic}`: immode 7 is not allowed", "0..6; l2bmb broadcasts to all")
             return replace(op, mnemonic=mnemonic, l1bs=l1bs, immode=immode)
         elif mark in "+-" and (op := _WITH_OPTION.get(base + mark)) is not None:
             number = int(rest)
             if 0 <= number < 16:
                 return replace(op, mnemonic=mnemonic, shift=number if mark == "+" else -number)
-            raise UnknownMnemonic(f"`{mnemonic}`: shift {number} is outside 0..15")
+            raise UnknownMnemonic(f"`{mnemonic}`: shift {number} is outside 0..15", "an L1B has 16 MABs")
     except ValueError:
         pass
     if base in BASE or base + mark in _WITH_OPTION:
-        raise UnknownMnemonic(f"`{base}` does not take the option `{mark}{rest}`")
+        raise UnknownMnemonic(f"`{base}` does not take the option `{mark}{rest}`", _options_of(base))
     raise UnknownMnemonic(f"unknown instruction `{mnemonic}`", _nearest(base))
 
 
+#: option -> how it is written
+_OPTION_HINTS = {
+    "mab": "@n names a MAB: {base}@0", "l1b": "@n names an L1B: {base}@0", "shift": "{base}+1 or {base}-1",
+    "set": "a set of L1Bs: {base}@0/3 or {base}@0,1,2,3", "set?": "a set of L1Bs: {base}@0/3 or {base}@0,1,2,3",
+    "move": "n<size> i<tag> nd<N> p<0..3>",
+}  # fmt: skip
+
+
+def _options_of(base: str) -> str:
+    """How the options of an instruction are written."""
+    if base == "nop":
+        return "nop/<n> is n empty steps, n from 1"
+    for op in (BASE.get(base), *(_WITH_OPTION.get(base + mark) for mark in "@+")):
+        if op is None:
+            continue
+        if op.row.option == "keep":
+            return f"{base}/6 to {base}/9" if op.precision == "h" else "only hbfn and hbfe take the number of bits"
+        if op.row.option in _OPTION_HINTS:
+            return _OPTION_HINTS[op.row.option].format(base=base)
+    return "it has no options"
+
+
 def _nearest(name: str) -> str:
+    """The instruction that was probably meant."""
+    if name.startswith(("$", "-$")):
+        return "an instruction comes first: fvadd $lr0v $ls0v $lm0v"
+    if name.endswith(":") or name.startswith("."):
+        return "there are no labels or directives: programs have no branches"
+    if (with_option := next((f"{name}{mark}" for mark in "@+" if f"{name}{mark}" in _WITH_OPTION), None)) is not None:
+        return _OPTION_HINTS[_WITH_OPTION[with_option].row.option].format(base=name)
+    if name != name.lower():
+        lower = _nearest(name.lower()) if name.lower() not in BASE else f"did you mean `{name.lower()}`?"
+        return lower or "instructions are in lower case"
+    precise = [p + name for p in "ilsfhd" if p + name in BASE]
+    if precise:
+        return f"the precision is missing: {', '.join(f'`{p}`' for p in precise)}"
     names = [*BASE, *(key.rstrip("@+-") for key in _WITH_OPTION)]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean `{close[0]}`?" if close else ""
+    return f"did you mean `{close[0]}`?" if close else "docs/isa.md lists the instructions"
 
 
 @cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mlsdk.device.isa import model as m
-from mlsdk.device.isa.checks import check, count_steps, insert_nops
-from mlsdk.device.isa.parser import parse
+from mlsdk.device.isa.checks import check, count_steps, insert_nops, iterations_alike
+from mlsdk.device.isa.parser import parse, read
 from mlsdk.device.isa.printer import format_program
 
 # text, rule of the only finding (None: clean)
@@ -208,3 +208,107 @@ def test_a_hazard_at_the_end_of_a_long_loop():
 def test_formatting_a_mended_program():
     text = format_program(insert_nops(parse("ipassa $lr0v $lm0v\nipassa $lm0v $ls0v")))
     assert text == "ipassa $lr0v $lm0v\nnop/2\nipassa $lm0v $ls0v\n"
+
+
+# --- suffixes, wide reductions, the turnaround register, moves ---------------------------------------------------------
+SUFFIXES = [
+    ("gmfma $lx $r0ve $ls0v $ln0v", 11),  # a block float is not extended
+    ("hvfma $r0ve $ls0v $llt $lln8v", 7),
+    ("hvfma $lr0v $ls0v $lltr $lln8v", 19),  # z is single
+    ("hmmul $lx $llr0vr $lln0v", 11),
+    ("hmwrite $lr0ve $lx0", 9),
+    ("l1bmriiadd $r0ve $lb0", 12),
+    ("fvmul $llr0vr $ls0v $ln0v", 7),
+]
+
+
+@pytest.mark.parametrize("text,column", SUFFIXES)
+def test_suffixes_stand_where_the_input_has_the_format(text, column):
+    _, (problem,) = read(text)
+    assert (problem.rule, problem.column) == ("operand", column)
+    assert problem.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hvfma $llr0vr $lls0vr $llt $lln8v", "hvfma $lr0v $ls0v $m0ve $lln8v", "gmfma $ly $lm0v $r0ve $ln0v",
+        "hmfma $lx $lm0v $lr0ve $llr8v", "dvfmau $m0ve $r0ve $n0ve $lr4v", "fmwrite $r0ve $lx0", "hmwrite $llr0vr $lx0",
+        "hbfn/9 $llr0vr $ln0v", "l1bmrffaddr $lr0ve $lb0",
+    ],
+)  # fmt: skip
+def test_suffixes_that_are_documented(text):
+    statements, problems = read(text)
+    assert not problems and not check(statements)
+
+
+@pytest.mark.parametrize(
+    "text,severity",
+    [
+        ("l1bmr4iiadd $llr0v $llb32", "error"), ("l1bmr4ffadd $llr0v $llb32", None), ("l1bmr4lbor $llr0v $llb32", None),
+        ("l1bmriiadd $llr0v $llb32", "unknown"), ("l1bmrfmax $llr0v $llb32", None),
+        ("l1bmd+2 $lr0v $lbi|l1bmd+1 $lbi $ln0v", "error"), ("l1bmd+2 $lr0v $lbi|l1bmd+2 $lbi $ln0v", None),
+        ("l1bmd $lr0v $lbi|l1bmd+1 $lbi $ln0v", None), ("l1bmd $lr0v $lbi|l1bmm $lbi $ln0v", "unknown"),
+        ("l1bmriiadd $lr0v $lbi|l1bmm $lbi $ln0v", None),
+        ("mvp/n64 $p524224@0 $d0@0", None), ("mvp/n128 $p524224@0 $d0@0", "warning"),
+        ("l2bmdars $lc0 $dar1024", "error"),
+    ],
+)  # fmt: skip
+def test_severities(text, severity):
+    assert [d.severity for d in check(parse(text.replace("|", "\n")))] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    "line,column",
+    [
+        ("lpassa $lr1 $lm0", 8), ("  fvadd $lr0 $ls0 $ln0 ; iadd   $lr2 $ls0 $nowrite", 33),
+        ("fvadd $lr0 $ls0 $lm0; iadd $lr0 $ls0 $lm2 # note", 38), ("fvmul $lr0 $ls0 $omr16", 17),
+        ("mvp/n64 $d0@0 $lc0@0.2", 15), ("\tmvp/n63 $d0 $lc0@.0", 2), ("d get $lm0n0 9999", 1),
+        ('imm f"1" $lm0', 10), ("l1bmp $lb9000 $lr0v", 7), ("gmwrite $lr0v $lx8", 15),
+    ],
+)  # fmt: skip
+def test_columns_point_at_the_operand(line, column):
+    text = f"nop\n{line}\n"
+    (finding,) = check(parse(text), "a.vsm", text)
+    assert (finding.line, finding.column) == (2, column)
+
+
+def test_a_hazard_points_at_what_is_read():
+    text = 'imm f"1" $lr0\nlpassa  $lr0 $ln0'
+    (finding,) = check(parse(text), "", text)
+    assert (finding.line, finding.column, finding.rule) == (2, 9, "hazard.9")
+
+
+def test_findings_are_bounded():
+    text = "\n".join(["lpassa $lr1 $lm0"] * 3000 + ["l2bmi@0/1 $lb0 $lb16", "l1bmm $lb512 $lr0v"])
+    found = check(parse(text))
+    assert len(found) == 1002 and found[-1].severity == "error" and "2000 more" in found[-1].message
+    assert sum(d.severity == "unknown" for d in found) == 1
+
+
+def test_loops_of_one_stride_beside_constants_are_checked_at_once():
+    """The constant at $ls0 and the words from $ls64 on are apart, so all iterations are alike."""
+    step = m.Bundle((m.Instruction("fvmul", (
+        m.Operand(m.GRF1, 64, 2, 2, strides=(8,)), m.Operand(m.LM0, 0, 2, 2), m.Operand(m.LM1, 0, 2, 2))),))  # fmt: skip
+    load = m.Bundle((m.Instruction("lpassa", (m.Operand(m.GRF1, 0, 2), m.Operand(m.GRF0, 0, 2, 2))),))
+    assert iterations_alike(m.Loop(20, (step, load)), 0)
+    assert not iterations_alike(m.Loop(57, (step, load)), 0)  # 64 + 56 * 8 + 8 passes the end of GRF1
+    near = m.Bundle((m.Instruction("lpassa", (m.Operand(m.GRF1, 70, 2), m.Operand(m.GRF0, 0, 2, 2))),))
+    assert not iterations_alike(m.Loop(20, (step, near)), 0)
+
+
+@pytest.mark.slow
+def test_a_million_statements_take_seconds_and_little_memory():
+    lines = [
+        f"fvfma $lm{8 * (i * 7 % 500)}v $lr{8 * (i % 60)}v $ls{8 * (i % 61)}v $ln{8 * (i % 499)}v" for i in range(10**6)
+    ]
+    program = parse("\n".join(lines))
+    import time
+    import tracemalloc
+
+    start = time.process_time()
+    assert check(program) == []
+    assert time.process_time() - start < 60
+    tracemalloc.start()
+    check(program[:200_000])
+    assert tracemalloc.get_traced_memory()[1] < 400e6

@@ -34,7 +34,7 @@ l2bmdars $lc0@.1 $dar16; l2bmdarw
 l1bmd+1 $lbi $lr0v; noforward
 ipassa $mt4v2 $n[0,5,1,2]/$llimr3t
 ipassa $lm4j2 $mb $omr3/$imr2
-hvmul $llr0vr $te $llt
+hvmul $llr0vr $tr $llt
 imm us"0b101" $lnb
 
 d getf $lm0n0c0b0m0p0 2 # expect=[1.0] / Float
@@ -115,9 +115,9 @@ BAD = [
     ("d get $lm0n4 1", "operand", 7, ""),
     ("d get $lx0 1", "operand", 7, "d getbh"),
     ("d set $lm0 2 0123", "operand", 14, ""),
-    ("r 4 0 1 0000000000000000", "operand", 1, ""),
+    ("r 4 0 1 0000000000000000", "operand", 3, "r <group>"),
     ("l2bmb/1000 $lc0 $lb0", "mask", 1, ""),
-    ("ipassa $lr0 $ls0;", "syntax", 1, ""),
+    ("ipassa $lr0 $ls0;", "syntax", 17, "take the semicolon away"),
 ]  # fmt: skip
 
 
