@@ -20,10 +20,7 @@ def broadcast_shapes(draw):
         shape.append(n)
         room //= n
     other = [draw(st.sampled_from([n, 1])) for n in shape]
-    skip = draw(st.integers(0, rank))
-    while skip and any(n != 1 for n in shape[:0]):
-        skip -= 1
-    return tuple(shape), tuple(other[skip:])
+    return tuple(shape), tuple(other[draw(st.integers(0, rank)) :])
 
 
 @given(
@@ -65,6 +62,32 @@ def test_corner_values_of_an_addition(x):
     graph = graph_of("Add", {"a": ("float32", (3,)), "b": ("float32", (3,))}, {"c": ("float32", (3,))})
     result, _ = run(graph, {"a": a, "b": a})
     assert np.array_equal(result["c"], np.where(np.abs(a) < 2e38, a + a, np.sign(a) * np.inf))
+
+
+#: what is broadcast over more than one tile
+LARGE = (((1, 257, 1), (31, 1, 129)), ((300, 700), (700,)), ((300, 700), (300, 1)), ((1, 60, 1, 1), (5, 60, 31, 33)),
+         ((9, 1, 1000), (1, 23, 1)), ((100003,), ()))  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float", "half", "double", "int32"])
+@pytest.mark.parametrize("shapes", LARGE, ids=str)
+def test_broadcast_over_many_tiles(shapes, dtype):
+    rng = np.random.default_rng(3)
+    numpy = "int32" if dtype == "int32" else "float32"
+    a, b = (rng.integers(-250, 250, s).astype(numpy) for s in shapes)
+    out = np.broadcast_shapes(*shapes)
+    graph = graph_of("Sub", {"a": (numpy, a.shape), "b": (numpy, b.shape)}, {"c": (numpy, out)})
+    result, _ = run(graph, {"a": a, "b": b}, "float" if dtype == "int32" else dtype)
+    assert np.array_equal(result["c"], a - b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint8"])
+@pytest.mark.parametrize("shapes", [((0,), (0,)), ((3, 0, 2), (2,)), ((0,), ()), ((3, 0), (3, 1))], ids=str)
+def test_empty_tensors(shapes, dtype):
+    a, b = (np.ones(s, dtype) for s in shapes)
+    graph = graph_of("Mul", {"a": (dtype, a.shape), "b": (dtype, b.shape)}, {"c": (dtype, (a * b).shape)})
+    result, _ = run(graph, {"a": a, "b": b})
+    assert result["c"].shape == (a * b).shape
 
 
 CASTS = {"float32": 1, "uint8": 2, "int32": 6, "int64": 7, "bool": 9, "float64": 11}

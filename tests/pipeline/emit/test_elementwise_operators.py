@@ -141,6 +141,10 @@ def test_remainders_and_shifts(dtype):
     for op, attrs in (("Mod", {"fmod": 1}), ("BitShift", {"direction": "LEFT"}), ("BitShift", {"direction": "RIGHT"})):
         result, want = on_board(op, [x, y], attrs)
         assert np.array_equal(result, want), (op, attrs)
+    far = np.array([7, 8, 31, 32, 63, 64, 65, 127], dtype)
+    for direction in ("LEFT", "RIGHT"):
+        result, want = on_board("BitShift", [np.full_like(far, 77), far], {"direction": direction})
+        assert np.array_equal(result, want), direction
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
@@ -149,8 +153,10 @@ def test_integer_powers(dtype):
     x, y = rng.integers(-12, 13, (23, 7)).astype(dtype), rng.integers(-3, 9, (7,)).astype(dtype)
     result, want = on_board("Pow", [x, y])
     assert np.array_equal(result, want)
-    result, want = on_board("Pow", [np.array([2, 3, -1, 0], dtype)], constants={"e": np.array(5, dtype)})
-    assert np.array_equal(result, want)
+    for exponent in (0, 1, 2, 5, 31, 64, -1, -2):
+        x = np.array([2, 3, -7, 1, -1, 1000, -(2**31), 2**31 - 1], dtype)
+        result, want = on_board("Pow", [x], constants={"e": np.array(exponent, dtype)})
+        assert np.array_equal(result, want.astype(np.int32)), exponent
 
 
 @pytest.mark.parametrize("op", ["And", "Or", "Xor", "Not"])

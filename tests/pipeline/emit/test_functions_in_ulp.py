@@ -123,7 +123,7 @@ def erf(x):
 
 
 def gelu(x):
-    return x * mp_map(mpmath.ncdf, x)
+    return x * np.where(x < -100, 0, mp_map(mpmath.ncdf, np.clip(x, -100, 100)))
 
 
 def gelu_tanh(x):
@@ -248,21 +248,23 @@ def ulps(got, want, dtype):
     return np.where(fine, 0, error)
 
 
-def errors(op, dtype, seed, count=POINTS):
-    """Of the operator on the board, and the arguments."""
-    d = Draw(dtype, np.random.default_rng(seed), count)
+def on_board(op, dtype, arguments):
+    """The operator's errors in ulp on the board, and the true results."""
     _, _, _, _, graph_dtype, float_dtype = FORMATS[dtype]
-    if op in PAIRS:
-        draw, reference, attrs = PAIRS[op]
-        arguments = draw(d)
-    else:
-        draw, reference, attrs = FUNCTIONS[op]
-        arguments = (draw(d),)
+    reference, attrs = (FUNCTIONS[op] if op in FUNCTIONS else PAIRS[op])[1:]
     named = {f"x{i}": a for i, a in enumerate(arguments)}
     name = op.removesuffix("Tanh") if op == "GeluTanh" else op
     types = {n: (graph_dtype, a.shape) for n, a in named.items()}
     result, _ = run(graph_of(name, types, {"y": (graph_dtype, arguments[0].shape)}, attrs), named, float_dtype)
-    return ulps(result["y"], reference(*(a.astype(Wide) for a in arguments)), dtype), arguments
+    want = reference(*(a.astype(Wide) for a in arguments))
+    return ulps(result["y"], want, dtype), want
+
+
+def errors(op, dtype, seed, count=POINTS):
+    """Of the operator on the board, and the arguments."""
+    d = Draw(dtype, np.random.default_rng(seed), count)
+    arguments = (FUNCTIONS[op][0](d),) if op in FUNCTIONS else PAIRS[op][0](d)
+    return on_board(op, dtype, arguments)[0], arguments
 
 
 def check(op, dtype, seed, points):
@@ -300,3 +302,62 @@ def test_errors_of_constant_powers(exponent, dtype):
     worst = int(np.argmax(found))
     bound = KERNELS["PowConstant", "double" if dtype == "double" else "single"].ulp[dtype]
     assert found[worst] <= bound, (float(found[worst]), x[worst])
+
+
+# ---- corners --------------------------------------------------------------------------------------------------
+
+#: sums and products take an infinity for a number, as the MAU does
+FINITE = ("Add", "LeakyRelu", "Mul", "PRelu", "Sub")
+#: arguments that are left out: (x[, y]) -> where
+OUTSIDE = {
+    "Cos": lambda x: np.abs(x) > 6e6,
+    "Sin": lambda x: np.abs(x) > 6e6,
+    "Tan": lambda x: np.abs(x) > 6e6,
+    "HardSigmoid": lambda x: np.abs(x + 2.5) < 0.1,
+    "Mod": lambda x, y: (np.abs(x / y) > 2.0**68) & (np.abs(x) < np.inf),
+}
+
+
+def corners(d):
+    """0, infinity, the ends of the format, one and its neighbours, borders of formulas."""
+    largest = np.ldexp(2 - 2.0 ** (1 - d.bits), d.high)
+    sizes = [
+        0,
+        1,
+        0.5,
+        1.5,
+        2,
+        2.5,
+        3,
+        1 / 3,
+        1 + 2.0 ** (1 - d.bits),
+        1 - 2.0**-d.bits,
+        10,
+        20,
+        88.8,
+        104,
+        710,
+        1e4,
+        1e-3,
+        1e-8,
+    ]
+    sizes += [largest / 2, 2.0**d.low, 2.0 ** (d.low + 1), 2.0 ** (d.low / 2), 2.0 ** (d.high / 2), 2.0**d.high]
+    sizes += [2.0 ** (d.bits - 1), 2.0 ** (d.bits - 1) - 0.5, 2.0 ** (d.bits - 2) + 0.5, 1e9, np.pi]
+    x = np.concatenate([d.fit(np.array(sizes)), np.array([largest, np.inf])]).astype(d.numpy)
+    signs = np.concatenate([x, -x])
+    return signs[~((signs == 0) & np.signbit(signs))] if d.dtype == "half" else signs  # widened halves have no -0
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("op", [*FUNCTIONS, *PAIRS])
+def test_corner_values(op, dtype):
+    x = corners(Draw(dtype, np.random.default_rng(0)))
+    arguments = (x,) if op in FUNCTIONS else tuple(v.ravel() for v in np.meshgrid(x, x))
+    if op in FINITE:
+        keep = np.all([np.isfinite(a) for a in arguments], axis=0)
+        arguments = tuple(a[keep] for a in arguments)
+    found, want = on_board(op, dtype, arguments)
+    skip = np.isnan(want) | (OUTSIDE[op](*arguments) if op in OUTSIDE else False)
+    found = np.where(skip, 0, np.where(np.isnan(found), np.inf, found))
+    worst = int(np.argmax(found))
+    assert found[worst] <= 4, (float(found[worst]), [a[worst] for a in arguments])

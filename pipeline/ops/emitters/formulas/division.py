@@ -134,7 +134,7 @@ def sqrt(f: Formula, x: Value) -> Op:
 
 
 def rsqrt(f: Formula, x: Value) -> Op:
-    """1 / sqrt x; infinity at 0 and below."""
+    """1 / sqrt x; infinity at 0 (with the sign of the zero) and below."""
     x = f.wide(x)
     if f.level == HALF:
         x = clamp(f, x, 0.0, _TOP)
@@ -149,7 +149,9 @@ def rsqrt(f: Formula, x: Value) -> Op:
         half = f.isub(y, 1 << f.mantissa)
         y = f.fma(y, f.fma(f.mul(-scaled, y), half, 0.5), y)
     root = f.isub(y, f.right(shift, 1))
-    return f.where(normal(f, x), root, f.isub(f.infinity, f.iand(f.imax(x, 0), f.infinity)))
+    edge = f.isub(f.infinity, f.iand(f.imax(x, 0), f.infinity))
+    zero = f.iand(x, f.infinity)  # its flag: x is 0
+    return f.where(normal(f, x), root, f.ior(edge, f.keep(zero, f.sign_of(x))))
 
 
 _TOP = 2.0**125  # halves end far below; what is made of it rounds to 0 or infinity
