@@ -14,6 +14,7 @@ from rich.table import Table
 
 MODULES = {
     "compile": "cold start, recompiling, standard step counts",
+    "dashboard": "the Codegen Dashboard on large folders",
     "emulator": "speed of the emulated board",
     "runtime": "calls, transfers and their overlap, loading",
     "store": "the artifact store and cached builds",

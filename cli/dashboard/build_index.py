@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from mlsdk.cli.dashboard import files, vsm
+from mlsdk.cli.dashboard import files, sums, vsm
 from mlsdk.cli.dashboard.layers import Joiner
 from mlsdk.cli.dashboard.onnx_nodes import read_onnx
 from mlsdk.cli.dashboard.problems import Missing, Problem
@@ -43,10 +43,12 @@ CREATE TABLE problem(file TEXT, message TEXT);
 CREATE TABLE fact(name TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE layer({", ".join(LAYER_COLUMNS)}, {", ".join(LAYER_JSON)});
 CREATE TABLE value({", ".join(VALUE_COLUMNS)});
+CREATE TABLE usage(value TEXT, layer INTEGER, role TEXT);
 CREATE TABLE part(seq INTEGER PRIMARY KEY, node TEXT, first_line INTEGER, lines INTEGER, mix TEXT);
 CREATE TABLE piece(part INTEGER, number INTEGER, text BLOB, PRIMARY KEY(part, number)) WITHOUT ROWID;
 CREATE TABLE node(file TEXT, seq INTEGER, name TEXT, op TEXT, domain TEXT, inputs TEXT, outputs TEXT, attrs TEXT,
-                  search TEXT, PRIMARY KEY(file, seq)) WITHOUT ROWID;
+                  PRIMARY KEY(file, seq)) WITHOUT ROWID;
+CREATE TABLE node_text(file TEXT, seq INTEGER, text TEXT, PRIMARY KEY(file, seq)) WITHOUT ROWID;
 CREATE TABLE onnx_value(file TEXT, name TEXT, dtype TEXT, shape TEXT, PRIMARY KEY(file, name)) WITHOUT ROWID;
 """
 INDICES = """
@@ -54,8 +56,9 @@ CREATE UNIQUE INDEX layer_seq ON layer(seq);
 CREATE INDEX layer_name ON layer(name);
 CREATE INDEX layer_steps ON layer(steps);
 CREATE INDEX value_name ON value(name);
+CREATE INDEX usage_value ON usage(value, role);
 CREATE INDEX part_node ON part(node);
-CREATE INDEX node_name ON node(file, name);
+CREATE INDEX node_name ON node(name, file);
 CREATE INDEX node_op ON node(file, op);
 """
 
@@ -112,15 +115,16 @@ class _Builder:
     def onnx(self, name: str) -> None:
         found = read_onnx(files.read(self.source, name, files.INDEX_LIMIT), name)
         self.db.executemany(
-            "INSERT INTO node VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO node VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                (
-                    name, at, node.name, node.op, node.domain, json.dumps(node.inputs), json.dumps(node.outputs),
-                    json.dumps(node.attrs), f"{node.name}\n{node.op}\n" + "\n".join(node.inputs + node.outputs),
-                )
-                for at, node in enumerate(found.nodes)
+                (name, at, n.name, n.op, n.domain, json.dumps(n.inputs), json.dumps(n.outputs), json.dumps(n.attrs))
+                for at, n in enumerate(found.nodes)
             ),
-        )  # fmt: skip
+        )
+        self.db.executemany(
+            "INSERT INTO node_text VALUES(?, ?, ?)",
+            ((name, at, "\n".join([n.name, n.op, *n.inputs, *n.outputs])) for at, n in enumerate(found.nodes)),
+        )
         self.db.executemany(
             "INSERT OR REPLACE INTO onnx_value VALUES(?, ?, ?, ?)",
             ((name, value, dtype, json.dumps(shape)) for value, (dtype, shape) in found.values.items()),
@@ -166,6 +170,8 @@ class _Builder:
             f"INSERT INTO value VALUES({', '.join('?' * len(VALUE_COLUMNS))})",
             _value_rows(joiner, document["plan.json"], self.attempt("l3ir.txt", self.sizes) or {}),
         )
+        self.db.executemany("INSERT INTO usage VALUES(?, ?, ?)", _usage(joiner))
+        self.fact("stats", sums.all_stats(self.db))
         placed = document["placed.json"]
         self.fact("graph", {"name": placed["name"], "inputs": placed["inputs"], "outputs": placed["outputs"]})
 
@@ -187,6 +193,14 @@ def _merge(found: dict[str, vsm.Part], part: vsm.Part) -> None:
 
 def _layer_row(record: Mapping[str, Any]) -> tuple[Any, ...]:
     return (*(record[c] for c in LAYER_COLUMNS), *(json.dumps(record[c]) for c in LAYER_JSON))
+
+
+def _usage(joiner: Joiner) -> Iterable[tuple[str, int, str]]:
+    """(value, layer, input or output)"""
+    for at, name in enumerate(joiner.order):
+        for role in ("input", "output"):
+            for value in dict.fromkeys(joiner.nodes[name][role + "s"]):
+                yield value, at, role
 
 
 def _value_rows(joiner: Joiner, plan: Mapping[str, Any] | None, sizes: Mapping[str, int]) -> Iterable[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from mlsdk.cli.dashboard import formats
 from mlsdk.device import spec
@@ -39,13 +39,16 @@ def rate_text(precision: str) -> str:
 
 def element(name: str, text: Any = None, **attributes: Any) -> Markup:
     """One SVG element; `class_` is class, an underscore a hyphen."""
-    written = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{_safe(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    inner = text if isinstance(text, Markup) else Markup("{}").format("" if text is None else text)
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), written, inner)
+    return Markup(f"<{name}{written}>{'' if text is None else _safe(text)}</{name}>")
+
+
+def _safe(value: Any) -> str:
+    return str(value) if isinstance(value, (int, float)) else str(escape(value))
 
 
 def svg(width: float, height: float, parts: Sequence[Markup], label: str, class_: str = "chart") -> Markup:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 #: kinds that stand on the right
 NUMBERS = frozenset({"int", "number", "scaled", "bytes", "percent", "us", "seconds", "delta"})
 #: rows of one page of a long table
 PAGE = 100
-#: a table of up to this many rows is sorted and filtered in the browser
-SMALL = 400
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class Table:
     sort: str = ""
     page: int = 0
     csv: str = ""
-    keep: dict[str, str] = field(default_factory=dict)  # further parameters of the page
 
     def __post_init__(self) -> None:
         if self.total < 0:
@@ -83,6 +80,8 @@ class Asked:
         name = self.sort.lstrip("-")
         chosen = self.sort if name in set(columns) else default
         name = chosen.lstrip("-")
+        if name == "seq":
+            return f"seq {'DESC' if chosen.startswith('-') else 'ASC'}"
         return f"{name} IS NULL, {name} {'DESC' if chosen.startswith('-') else 'ASC'}, seq"
 
     @property

@@ -18,6 +18,8 @@ from mlsdk.cli.dashboard.view import View, attempt
 LIMIT = 20
 #: a saving under this share of the program is not worth a line
 WORTH = 0.01
+#: reads of intermediate values; the cross join keeps SQLite from going through all values for each of them
+_READS = "usage CROSS JOIN value ON value.name = usage.value WHERE usage.role = 'input' AND value.segment = 'work'"
 
 
 @dataclass(frozen=True)
@@ -67,33 +69,31 @@ def keep_on_chip(facts: Facts) -> Iterator[Advice]:
     """Intermediate values that go to DRAM and come back."""
     if facts.scheduler != "always_from_dram":
         return
-    rows = facts.index.rows(
-        "SELECT name, size, first, last FROM value WHERE segment = 'work' AND size > 0 AND last IS NOT NULL"
+    made = facts.index.row(
+        "SELECT count(*) AS n, sum(size) AS words FROM value WHERE segment = 'work' AND last IS NOT NULL"
     )
-    trips = facts.index.number(
-        "SELECT count(*) FROM layer, json_each(layer.inputs) JOIN value ON value.name = json_each.value "
-        "WHERE value.segment = 'work'"
-    )
-    if not rows:
+    read = facts.index.row(f"SELECT count(*) AS n, sum(value.size) AS words FROM {_READS}")
+    if not made or not read or not made["words"]:
         return
-    words = sum(row["size"] for row in rows) + (facts.index.number(
-        "SELECT sum(value.size) FROM layer, json_each(layer.inputs) JOIN value ON value.name = json_each.value "
-        "WHERE value.segment = 'work'"
-    ) or 0)  # fmt: skip
+    words = made["words"] + (read["words"] or 0)
     waiting = facts.report.get("stall_steps", 0)
     yield Advice(
         "Keep intermediate values on the chip",
         "Another scheduler (option scheduler) that lets a layer take its operand from where the layer before left it.",
-        f"{len(rows):,} intermediate values are written to DRAM and read {trips:,} times: {words * 8 * 4:,} bytes, "
+        f"{made['n']:,} intermediate values are written to DRAM and read {read['n']:,} times: {words * 8 * 4:,} bytes, "
         f"{words * 4 / DRAM_LW_PER_STEP:,.0f} steps at DRAM's full rate; in all {waiting:,} steps wait for moves",
         min(float(waiting), _flight(facts.index)),
     )
 
 
 def _flight(index: Index) -> float:
-    found = index.rows("SELECT steps, pe_steps FROM layer, json_each(layer.inputs) JOIN value ON value.name = json_each.value "
-                       "WHERE value.segment = 'work' AND layer.steps IS NOT NULL GROUP BY layer.seq")  # fmt: skip
-    return float(sum(max(0, row["steps"] - row["pe_steps"]) for row in found))
+    return float(
+        index.number(
+            "SELECT sum(max(0, steps - pe_steps)) FROM layer WHERE steps IS NOT NULL "
+            f"AND seq IN (SELECT usage.layer FROM {_READS})"
+        )
+        or 0
+    )
 
 
 def waiting_layers(facts: Facts) -> Iterator[Advice]:

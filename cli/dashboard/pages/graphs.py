@@ -80,23 +80,30 @@ NODES = (
 def node_table(view: View, asked: Asked, file: str, limit: int = PAGE) -> Table:
     """One page of the nodes of a file."""
     index = view.index
-    where, values = "file = ?", [file]
+    start = asked.page * PAGE if limit == PAGE else 0
+    which, values = "", tuple[str, ...]()
     if asked.q:
-        where += " AND search LIKE ? ESCAPE '!'"
-        values.append(asked.pattern)
-    total = _count(index, where, values, file, asked)
+        # One scan finds and counts them; rows are fetched for this page only.
+        match = "SELECT seq FROM node_text WHERE file = ? AND text LIKE ? ESCAPE '!'"
+        found = [row["seq"] for row in index.rows(match, (file, asked.pattern))]
+        total = len(found)
+        if asked.sort.lstrip("-") in ("name", "op"):
+            which, values = f"AND seq IN ({match})", (file, asked.pattern)
+        else:
+            part = (found[::-1] if asked.sort == "-seq" else found)[start : start + limit]
+            which, start = f"AND seq IN ({', '.join(map(str, part))})", 0
+    else:
+        total = (index.fact(f"onnx:{file}") or {}).get("nodes", 0)
     rows = index.rows(
-        f"SELECT seq, file, name, op, inputs, outputs, attrs FROM node WHERE {where} "
+        f"SELECT seq, file, name, op, inputs, outputs, attrs FROM node WHERE file = ? {which} "
         f"ORDER BY {_order(asked)} LIMIT ? OFFSET ?",
-        (*values, limit, asked.page * PAGE if limit == PAGE else 0),
+        (file, *values, limit, start),
     )
     for row in rows:
         for key in ("inputs", "outputs", "attrs"):
             row[key] = json.loads(row[key])
         row["name"] = row["name"] or f"#{row['seq']}"
-    return Table(
-        "nodes", NODES, list(rows), total, True, asked.q, asked.sort, asked.page, "/nodes.csv", keep={"file": file}
-    )
+    return Table("nodes", NODES, rows, total, True, asked.q, asked.sort, asked.page, "/nodes.csv")
 
 
 def _order(asked: Asked) -> str:
@@ -108,12 +115,6 @@ def _order(asked: Asked) -> str:
         "-seq": "seq DESC",
     }
     return orders.get(asked.sort, "seq")
-
-
-def _count(index: Index, where: str, values: list[str], file: str, asked: Asked) -> int:
-    if not asked.q:
-        return int((index.fact(f"onnx:{file}") or {}).get("nodes", 0))
-    return int(index.number(f"SELECT count(*) FROM node WHERE {where}", values))
 
 
 def node(view: View) -> dict[str, Any]:
@@ -206,7 +207,6 @@ def _onnx_node(index: Index, name: str, file: str) -> dict[str, Any] | None:
         return None
     for key in ("inputs", "outputs", "attrs"):
         row[key] = json.loads(row[key])
-    row.pop("search")
     return row
 
 
@@ -218,10 +218,10 @@ def _placed_values(index: Index, layer: Mapping[str, Any]) -> Table:
             if value is None:
                 rows.append({"role": role, "name": name or "(absent)"})
                 continue
-            side = "outputs" if role == "input" else "inputs"
             other = index.rows(
-                f"SELECT name FROM layer, json_each(layer.{side}) WHERE json_each.value = ? LIMIT 20", (name,)
-            ) if index.number("SELECT count(*) FROM layer") <= 20_000 else []  # fmt: skip
+                "SELECT layer.name FROM usage JOIN layer ON layer.seq = usage.layer WHERE usage.value = ? AND role = ? LIMIT 20",
+                (name, "output" if role == "input" else "input"),
+            )
             location = f"{value['segment']}+{value['offset']}" if value["segment"] else None
             rows.append(
                 {

@@ -7,13 +7,13 @@ from typing import Any
 
 from mlsdk.cli.dashboard import charts
 from mlsdk.cli.dashboard.index import Index
-from mlsdk.cli.dashboard.tables import Column, Table
+from mlsdk.cli.dashboard.tables import PAGE, Asked, Column, Table
 from mlsdk.cli.dashboard.view import View, attempt
 from mlsdk.cli.dashboard.vsm import runs
 from mlsdk.device import spec
 
 #: rectangles of one picture; the largest are drawn
-DRAWN = 1500
+DRAWN = 600
 WIDTH, HEIGHT, LEFT, BOTTOM = 900, 320, 92, 34
 
 SEGMENTS = (
@@ -51,11 +51,30 @@ def memory(view: View) -> dict[str, Any]:
         "work_total": len(kept),
         "banks": [chart for bank in ("lm0", "lm1") if (chart := _lm_chart(view, index, bank)) is not None],
         "segments": _segments(plan) if plan else None,
-        "live": Table("values", VALUES, live[:5000]),
+        "live": _page(live, view.asked("values.")),
         "spills": _spills(index),
         "notes": others,
         "statement": _statement(plan, others),
     }
+
+
+def _page(live: list[dict[str, Any]], asked: Asked) -> Table:
+    """One page of the values."""
+    found = [
+        value for value in live if asked.q.lower() in f"{value['name']} {value['segment']} {value['writer']}".lower()
+    ]
+    key = asked.sort.lstrip("-")
+    if key in {column.key for column in VALUES}:
+        found.sort(
+            key=lambda value: (
+                value[key] is not None,
+                value[key] or 0 if isinstance(value[key], (int, float)) else 0,
+                str(value[key]),
+            ),
+            reverse=asked.sort.startswith("-"),
+        )
+    start = asked.page * PAGE
+    return Table("values", VALUES, found[start : start + PAGE], len(found), True, asked.q, asked.sort, asked.page)
 
 
 def _statement(plan: Mapping[str, Any] | None, notes: int) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mlsdk.cli.dashboard import charts, files
+from mlsdk.cli.dashboard import charts, files, sums
 from mlsdk.cli.dashboard.index import Index
 from mlsdk.cli.dashboard.problems import Missing
 from mlsdk.cli.dashboard.tables import PAGE, Asked, Column, Table
@@ -43,15 +43,6 @@ SEARCHED = (
 )
 _SELECT = ", ".join(dict.fromkeys(("seq", *(c.key for c in LAYERS))))
 
-#: attribute -> (label, what it groups by)
-ATTRIBUTES = {
-    "op": "operator",
-    "kind": "emitter",
-    "dtype": "dtype",
-    "bound": "bound",
-    "stage": "stage of training",
-    "scope": "module path",
-}
 STATS = (
     Column("value", "Value", "code"),
     Column("nodes", "Layers", "int"),
@@ -62,7 +53,6 @@ STATS = (
     Column("dram_bytes", "DRAM", "bytes"),
     Column("flops", "Operations", "scaled"),
 )
-STATS_LIMIT = 200
 
 
 def summary(view: View) -> dict[str, Any]:
@@ -70,7 +60,7 @@ def summary(view: View) -> dict[str, Any]:
     index = view.index
     troubles += [problem["message"] for problem in index.problems()]
     report = attempt(troubles, lambda: view.document("report.json")) or {}
-    totals = _totals(index)
+    sums_of = index.fact("stats")
     options = attempt(troubles, lambda: _options(view))
     layers = layer_table(index, view.asked("layers."))
     bars = index.rows(
@@ -83,7 +73,7 @@ def summary(view: View) -> dict[str, Any]:
     return {
         "troubles": troubles,
         "graph": index.fact("graph"),
-        "tiles": _tiles(report, totals),
+        "tiles": _tiles(report, sums_of["ALL"] if sums_of else {}),
         "command": _command(view),
         "phases": attempt(troubles, lambda: _phases(view)),
         "options": options,
@@ -92,8 +82,8 @@ def summary(view: View) -> dict[str, Any]:
         "layers": layers,
         "bars": charts.bars(bars, view.base) if bars else None,
         "roofline": charts.roofline(dots, view.base) if dots else None,
-        "stats": {attribute: stats(index, attribute) for attribute in ATTRIBUTES} if layers.total or layers.q else {},
-        "attributes": ATTRIBUTES,
+        "stats": {attribute: stats(sums_of, attribute) for attribute in sums.ATTRIBUTES} if sums_of else {},
+        "attributes": sums.ATTRIBUTES,
     }
 
 
@@ -115,23 +105,9 @@ def layers_csv(view: View) -> tuple[Any, Any]:
     return LAYERS, layer_table(view.index, view.asked("layers."), 10**7).rows
 
 
-def stats(index: Index, attribute: str) -> Table:
+def stats(found: Mapping[str, Any], attribute: str) -> Table:
     """Sums by one attribute, with ALL on top."""
-    sums = (
-        "count(*) AS nodes, sum(steps) AS steps, sum(share) AS share, sum(us) AS us, sum(pe_steps) AS pe_steps, "
-        "sum(dram_bytes) AS dram_bytes, sum(flops) AS flops"
-    )
-    rows = index.rows(f"SELECT 'ALL' AS value, {sums} FROM layer")
-    rows += index.rows(
-        f"SELECT ifnull(nullif({attribute}, ''), '(none)') AS value, {sums} FROM layer GROUP BY 1 "
-        f"ORDER BY sum(steps) DESC, 1 LIMIT {STATS_LIMIT}"
-    )
-    return Table(f"stats-{attribute}", STATS, list(rows))
-
-
-def _totals(index: Index) -> Mapping[str, Any]:
-    query = "SELECT count(*) AS layers, sum(flops) AS flops, max(lm_bytes) AS lm, sum(lines) AS lines, sum(us) AS us FROM layer"
-    return index.row(query) or {}
+    return Table(f"stats-{attribute}", STATS, [found["ALL"], *found[attribute]])
 
 
 def _tiles(report: Mapping[str, Any], totals: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -143,7 +119,7 @@ def _tiles(report: Mapping[str, Any], totals: Mapping[str, Any]) -> list[dict[st
     rows = (
         ("Steps", steps, "int", "simulated, the whole program"),
         ("Time", us, "us", f"at {spec.CLOCK_HZ // 10**6} MHz"),
-        ("Layers", totals.get("layers"), "int", "nodes of the compiled graph"),
+        ("Layers", totals.get("nodes"), "int", "nodes of the compiled graph"),
         ("Operations", flops, "scaled", "floating-point operations of the graph"),
         ("Operations per second", rate, "scaled", "achieved"),
         ("DRAM", report.get("dram_bytes"), "bytes", "moved from and to DRAM"),
@@ -153,7 +129,7 @@ def _tiles(report: Mapping[str, Any], totals: Mapping[str, Any]) -> list[dict[st
             "percent",
             "of the steps; the rest waits for moves",
         ),
-        ("LM high water", totals.get("lm"), "bytes", f"per PE, of {2 * spec.LM_WORDS * 4 // 1024} KiB"),
+        ("LM high water", totals.get("lm_bytes"), "bytes", f"per PE, of {2 * spec.LM_WORDS * 4 // 1024} KiB"),
     )
     return [{"label": label, "value": value, "kind": kind, "note": note} for label, value, kind, note in rows]
 
