@@ -1,0 +1,37 @@
+"""Train a CNN with batch normalisation on handwritten digits with Adam, on the emulated board, and evaluate it there.
+
+mlsdk run train_cnn
+mlsdk run train_cnn --param epochs=4 --param images=0
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import luigi
+
+from mlsdk.workflows.train_steps import Training, TrainWorkflow
+
+
+class TrainConvolutions(Training):
+    """The CNN, with Adam."""
+
+    def model(self) -> tuple[Any, Any]:
+        from mlsdk import MNCoreAdam
+        from mlsdk.workflows.train_model import cnn
+
+        model = cnn(self.width)
+        return model, MNCoreAdam(model.parameters(), lr=self.rate)
+
+
+class TrainCNN(TrainWorkflow):
+    """Train a CNN for handwritten digits on the board."""
+
+    width = luigi.IntParameter(default=8, description="channels of the first convolution")
+    epochs = luigi.IntParameter(default=2, description="epochs of the training")
+    batch = luigi.IntParameter(default=32, description="images per step")
+    images = luigi.IntParameter(default=640, description="training images; 0: all")
+    rate = luigi.FloatParameter(default=0.02, description="learning rate")
+    seed = luigi.IntParameter(default=0, description="seed of weights and batches")
+    default_options = {"float_dtype": "mixed"}
+    training = TrainConvolutions
