@@ -105,7 +105,9 @@ class Index:
             raw.set_authorizer(_only_reads)
             raw.set_progress_handler(lambda: time.monotonic() > until, 10_000)
             cursor = raw.execute(text)
-            return [column[0] for column in cursor.description or ()], cursor.fetchmany(rows)
+            if cursor.description is None:
+                raise BadQuery(f"that asks for nothing; {BAD_QUERY}")
+            return [column[0] for column in cursor.description], cursor.fetchmany(rows)
         except (sqlite3.Error, sqlite3.Warning) as error:
             if _code(error) == sqlite3.SQLITE_INTERRUPT:
                 raise StoreBusy(f"the query took more than {seconds:g} s; ask for less, or give it more time") from None

@@ -167,8 +167,11 @@ class PostgresIndex:
             with raw.cursor() as cursor:
                 cursor.execute(f"SET LOCAL statement_timeout = {int(seconds * 1000)}")
                 cursor.execute(text, prepare=True)  # a prepared statement is one statement
-                names = [column.name for column in cursor.description or ()]
-                return names, cursor.fetchmany(rows) if names else []
+                if not cursor.description:
+                    raise BadQuery(f"that asks for nothing; {BAD_QUERY}")
+                return [column.name for column in cursor.description], cursor.fetchmany(rows)
+        except BadQuery:
+            raise
         except Exception as error:
             if getattr(error, "sqlstate", "") == "57014":
                 raise StoreBusy(f"the query took more than {seconds:g} s; ask for less, or give it more time") from None
@@ -282,16 +285,17 @@ class PostgresLocks:
 
     def _holder(self, number: int, what: str) -> str:
         query = sa.text(
-            "SELECT a.application_name FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory'"
+            "SELECT a.application_name, to_char(a.state_change, 'YYYY-MM-DD HH24:MI:SS') FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory'"
             " AND l.granted AND l.objsubid = 1 AND l.classid = :high AND l.objid = :low LIMIT 1"
         )
         high, low = (number >> 32) & 0xFFFFFFFF, number & 0xFFFFFFFF
         with self._server.told():
             connection = self._server.of_thread("locks")
-            name = connection.execute(query, {"high": high, "low": low}).scalar() or ""
+            found = connection.execute(query, {"high": high, "low": low}).first()
+        name, since = found or ("", "")
         _mlsdk, _space, rest = name.partition(" ")
         host, _space, pid = rest.rpartition(" ")
-        return f"process {pid} on {host} ({what})" if pid else "another process"
+        return f"process {pid} on {host} ({what}, since {since})" if pid else "another process"
 
 
 class PostgresLeases:

@@ -286,8 +286,8 @@ class Store(Questions):
         present = sum(1 for digest, _name in self.objects.walk() if digest)
         if present:
             logger.warning(
-                "%s was missing or empty, %d objects present: %d results taken from the manifests",
-                self.index.path,
+                "the index of %s was missing or empty, %d objects present: %d results taken from the manifests",
+                self.where,
                 present,
                 found,
             )

@@ -134,6 +134,8 @@ def _completed(
         with session.active():
             engine.complete([task], session, scheduler)
             tasks = [one for one in in_order([task]) if isinstance(one, ContentTask)]
+            for one in tasks:
+                session.resolve(one)  # what another worker has computed was not noted here
             session.keep(tasks)
             _check_forced(session.force, tasks)
             summary = json.loads(json.dumps(task.summary(), allow_nan=False)) if with_summary else {}

@@ -190,8 +190,9 @@ def from_text(text: str) -> Any:
 
 def nearest(name: Any, names: Any) -> str:
     """`, did you mean "x"?` when there is a near one."""
-    close = difflib.get_close_matches(str(name).lower(), list(names), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    lower = {str(known).lower(): known for known in names}
+    close = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.6)
+    return f"; did you mean {lower[close[0]]!r}?" if close else ""
 
 
 def _check_known(where: str, envs: Mapping[str, str]) -> None:

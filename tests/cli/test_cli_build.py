@@ -118,3 +118,45 @@ def test_a_terminal_sees_a_line_for_each_phase(mlsdk, monkeypatch):
     answer = mlsdk("build", "example_workflow")
     for name in PHASES:
         assert name in answer.err
+
+
+def test_a_dry_run_says_what_and_why_and_builds_nothing(mlsdk, phases):
+    first = mlsdk("build", "example_workflow", "--dry-run")
+    assert (first.code, phases, first.err) == (exit_codes.PENDING, [], "")
+    assert "would be built" in first.out
+    assert "first build of Train" in first.out
+    assert mlsdk("build", "example_workflow").code == 0
+    again = mlsdk("build", "example_workflow", "--dry-run", "--json")
+    assert again.code == 0
+    assert {row["state"] for row in again.json} == {"cached"}
+    changed = mlsdk("build", "example_workflow", "--dry-run", "--option", "scheduler=spill_opt").out
+    assert "option scheduler: always_from_dram -> spill_opt" in changed
+
+
+def test_a_sweep_is_a_table_and_a_log(mlsdk):
+    answer = mlsdk("build", "example_workflow", "--sweep", "preset=O0,O2", "--jobs", "2")
+    assert (answer.code, answer.err.replace("epoch 1\n", "")) == (0, "")
+    assert "== preset=O0" in answer.out
+    assert answer.out.splitlines()[-2].startswith("preset=O0")
+    found = mlsdk("build", "example_workflow", "--sweep", "preset=O0,O2", "--json").json
+    assert set(found) == {"preset=O0", "preset=O2"}
+    assert set(found["preset=O2"]["phases"].values()) == {"cached"}
+    builds = mlsdk("store", "log", "--preset", "O2", "--newer", "7d", "--json").json
+    assert {build["preset"] for build in builds} == {"O2"}
+    one, other = (mlsdk("store", "log", "--preset", name, "-n", "1", "--json").json[0]["id"] for name in ("O0", "O2"))
+    text = mlsdk("store", "diff", f"@{one}", f"@{other}").out
+    assert "preset: O0 -> O2" in text
+    assert "option simulation_mode: fake -> default" in text
+
+
+def test_a_preset_for_a_build(mlsdk, store):
+    assert mlsdk("build", "example_workflow", "--preset", "O1").code == 0
+    assert query.log(store)[0]["preset"] == "O1"
+    wrong = mlsdk("build", "example_workflow", "--preset", "O9")
+    assert (wrong.code, "give a file, or one of debug" in wrong.err) == (exit_codes.FAILED, True)
+
+
+def test_a_scheduler_that_is_not_there_is_said(mlsdk):
+    answer = mlsdk("build", "example_workflow", "--scheduler", "http://127.0.0.1:1")
+    assert answer.code == exit_codes.FAILED
+    assert "no scheduler answers at http://127.0.0.1:1" in answer.err

@@ -154,3 +154,53 @@ def test_a_name_does_not_steer_the_terminal(mlsdk, store):
         out = mlsdk("store", *arguments).out
         assert "\x1b" not in out
         assert "\x07" not in out
+
+
+def test_a_result_moves_to_another_store(filled, tmp_path):
+    parcel = str(tmp_path / "parcel")
+    assert filled("store", "export", "example_workflow", parcel, "--json").json["results"] == 10
+    other = str(tmp_path / "other")
+    assert filled("store", "--store", other, "import", parcel).out.startswith("10 new results of 10: example_workflow")
+    assert filled("build", "example_workflow", "--option", "float_dtype=half", "--store", other).out.startswith(
+        "example_workflow: nothing to build"
+    )
+    (tmp_path / "parcel").write_bytes(b"x")
+    assert filled("store", "--store", other, "import", parcel).code == exit_codes.STORE
+
+
+def test_tags_are_listed_moved_and_taken_away(filled):
+    assert filled("store", "tag", "best", "example_workflow/Load").code == 0
+    assert filled("store", "show", "best", "--json").json["phase"] == "Load"
+    assert [row["name"] for row in filled("store", "tag", "--json").json] == ["best"]
+    assert filled("store", "tag", "best", "--delete").code == 0
+    assert filled("store", "tag", "--json").json == []
+    assert filled("store", "tag", "best").code == exit_codes.USAGE
+    assert filled("store", "tag", "a/b", "example_workflow/Load").code == exit_codes.STORE
+
+
+def test_sql_answers_and_refuses(filled):
+    rows = filled(
+        "store", "query", "SELECT DISTINCT phase FROM runs WHERE workflow = 'example_workflow'", "--json"
+    ).json
+    assert {row["phase"] for row in rows} >= {"Trace", "Run"}
+    assert filled("store", "query", "DROP TABLE action").code == exit_codes.STORE
+    assert (
+        filled("store", "query", "SELECT 1 FROM artifacts", "-n", "2").err
+        == "mlsdk: only the first 2 rows; give --limit\n"
+    )
+
+
+def test_ls_by_size_and_age(filled):
+    everything = filled("store", "ls", "-n", "0", "--json").json
+    large = filled("store", "ls", "-n", "0", "--larger", "1KiB", "--json").json
+    assert {row["size"] >= 1024 for row in large} == {True}
+    assert 0 < len(large) < len(everything)
+    assert filled("store", "ls", "--older", "1h", "--json").json == []
+    assert filled("store", "ls", "--larger", "big").code == exit_codes.USAGE
+
+
+def test_every_verb_has_help(mlsdk):
+    for verb in VERBS:
+        answer = mlsdk("store", verb, "--help")
+        assert answer.code == 0
+        assert "--json" in answer.out

@@ -1,12 +1,71 @@
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import servers
 
 from mlsdk import store as stores
-from mlsdk.store import Store, failpoints
+from mlsdk.store import Address, Store, failpoints
+
+# The whole suite runs on each of these: index and locks in PostgreSQL, files in a shared folder, behind fsspec, in S3.
+SHARED = ("postgres+folder", "postgres+fsspec", "postgres+s3")
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    if servers.postgres_programs() is None:
+        pytest.skip("no PostgreSQL server is installed (Debian: postgresql)")
+    with servers.postgres() as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[str]:
+    pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs")
+    with servers.s3():
+        yield "s3://stores"
+
+
+@pytest.fixture(autouse=True, params=["folder", *(pytest.param(one, marks=pytest.mark.slow) for one in SHARED)])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """On a shared backend, each folder that a test opens is a schema of the database and its files' place."""
+    name: str = request.param
+    only = request.node.get_closest_marker("backends")
+    if only is not None and name not in only.args:
+        pytest.skip(f"not on {name}")
+    if name == "folder":
+        return name
+    database = request.getfixturevalue("server")
+    bucket = request.getfixturevalue("bucket") if name == "postgres+s3" else ""
+    original = stores.location
+
+    def location(place=None):
+        where = original(place)
+        if isinstance(where, Address):
+            return where
+        path = os.path.abspath(where)
+        schema = "s" + hashlib.sha256(path.encode()).hexdigest()[:24]
+        files = {"postgres+folder": path, "postgres+fsspec": f"file://{path}"}.get(name, f"{bucket}/{schema}")
+        return Address.parse(f"{database}&schema={schema}&objects={files}")
+
+    monkeypatch.setattr("mlsdk.store.store.location", location)
+    return name
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """A test that works on the files themselves has nothing to do where there are none."""
+    outcome = yield
+    with contextlib.suppress(AttributeError):
+        error = outcome.excinfo[1] if outcome.excinfo else None
+        if isinstance(error, stores.StoreError) and "is no folder on this machine" in str(error):
+            outcome.force_exception(pytest.skip.Exception("works on files", _use_item_location=True))
 
 
 @pytest.fixture

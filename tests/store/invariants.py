@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import traceback
@@ -25,28 +26,31 @@ def check(root: Path, allow_damaged_orphans: bool = False) -> None:
             assert manifest is not None, f"the manifest of {recipe} is missing or damaged"
             assert {name: (one.digest, one.size) for name, one in manifest.outputs.items()} == outputs
         named = {digest for outputs in rows.values() for digest, _size in outputs.values()}
-        for digest, path in store.objects.walk():
-            assert digest is not None, f"a foreign file among the objects: {path}"
+        for digest, name in store.objects.walk():
+            assert digest is not None, f"a foreign file among the objects: {name}"
             try:
                 store.objects.read(digest)
             except ObjectDamaged:
                 assert allow_damaged_orphans and digest not in named
-        held = [path for path in (root / "locks").iterdir() if not locks.is_free(path)]
-        assert not held, f"locks are held: {held}"
-        assert locks.is_free(root / "gc.lock")
+        if (root / "locks").is_dir():
+            held = [path for path in (root / "locks").iterdir() if not locks.is_free(path)]
+            assert not held, f"locks are held: {held}"
+            assert locks.is_free(root / "gc.lock")
         report = fsck.check(store)
         bad = [one for one in report.findings if one.kind not in fsck.HARMLESS]
         assert not report.index
         assert not bad or (allow_damaged_orphans and all(one.kind == "damaged" for one in bad)), bad
-    copy = root.with_name(root.name + ".copy")
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(root, copy, symlinks=True, ignore=shutil.ignore_patterns("index.*", "leases", "quarantine"))
-    try:
-        with stores.open(copy) as rebuilt:
-            found = results(rebuilt)
-        assert {recipe: found.get(recipe) for recipe in rows} == rows
-    finally:
-        shutil.rmtree(copy)
+    copy = root.with_name(
+        f"{root.name}.copy-{next(_copies)}"
+    )  # a new name is a new schema where the index is elsewhere
+    if root.is_dir():
+        shutil.copytree(root, copy, symlinks=True, ignore=shutil.ignore_patterns("index.*", "leases", "quarantine"))
+        try:
+            with stores.open(copy) as rebuilt:
+                found = results(rebuilt)
+            assert {recipe: found.get(recipe) for recipe in rows} == rows
+        finally:
+            shutil.rmtree(copy)
 
 
 def results(store: Store) -> dict[str, dict[str, tuple[str, int]]]:
@@ -55,6 +59,9 @@ def results(store: Store) -> dict[str, dict[str, tuple[str, int]]]:
     for row in query.ls(store, limit=None):
         found.setdefault(row["recipe"], {})[row["name"]] = (row["digest"], row["size"])
     return found
+
+
+_copies = itertools.count()
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def test_what_was_not_used_for_so_many_collections_goes(root):
         assert store.get(FIRST) is None
         assert "collected" in store.reason(FIRST, "test")
         assert not list(store.objects.walk())
-        assert not list((root / "locks").iterdir())
+        assert not list(root.glob("locks/*"))
     invariants.check(root)
 
 
@@ -73,7 +73,7 @@ def test_a_running_process_keeps_what_it_uses(root):
         assert gc.collect(store, grace=0).deleted == (FIRST.digest,)
 
 
-def test_the_lease_of_a_killed_process_ends_with_it(root):
+def test_the_lease_of_a_killed_process_ends_with_it(root, backend):
     def killed():
         store = fresh(root)
         publish(store, FIRST)
@@ -81,9 +81,9 @@ def test_the_lease_of_a_killed_process_ends_with_it(root):
 
     assert invariants.in_child(killed) == 9
     with fresh(root) as store:
-        assert len(list((root / "leases").iterdir())) == 1
+        assert len(list(root.glob("leases/*"))) == (backend == "folder")
         assert gc.collect(store, grace=0).deleted == (FIRST.digest,)
-        assert not list((root / "leases").iterdir())
+        assert not list(root.glob("leases/*"))
 
 
 def test_a_tag_keeps(root):

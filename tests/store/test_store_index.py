@@ -13,6 +13,7 @@ import pytest
 from mlsdk import store as stores
 from mlsdk.store import Build, Event, IndexDamaged, IndexNewer, NotAStore, Recipe, StoreBusy, fsck, query, schema
 
+sqlite_only = pytest.mark.backends("folder")  # the same for PostgreSQL stands in test_store_shared.py
 RECIPES = [Recipe("Phase", 1, {"number": number}) for number in range(5)]
 
 
@@ -28,6 +29,7 @@ def pragma(store, name):
         return connection.exec_driver_sql(f"PRAGMA {name}").scalar()
 
 
+@sqlite_only
 def test_the_index_is_opened_as_the_contract_says(store):
     assert pragma(store, "journal_mode") == "truncate"
     assert pragma(store, "synchronous") == 2
@@ -37,6 +39,7 @@ def test_the_index_is_opened_as_the_contract_says(store):
     assert pragma(store, "user_version") == schema.VERSION
 
 
+@sqlite_only
 def test_a_lost_index_is_made_again_and_said(root, caplog):
     before = fill(root)
     (root / "index.sqlite").unlink()
@@ -47,6 +50,7 @@ def test_a_lost_index_is_made_again_and_said(root, caplog):
     invariants.check(root)
 
 
+@sqlite_only
 def test_an_empty_index_is_a_lost_one(root):
     before = fill(root)
     os.truncate(root / "index.sqlite", 0)
@@ -54,6 +58,7 @@ def test_an_empty_index_is_a_lost_one(root):
         assert invariants.results(store) == before
 
 
+@sqlite_only
 def test_an_older_copy_of_the_index_loses_nothing_for_good(root, tmp_path):
     with stores.open(root) as store:
         store.publish(RECIPES[0], {"out": b"first"})
@@ -84,6 +89,7 @@ def test_a_row_whose_object_is_gone_is_a_miss(root):
         assert invariants.results(store) == {}
 
 
+@sqlite_only
 def test_an_overwritten_header_is_put_aside(root, caplog):
     before = fill(root)
     with open(root / "index.sqlite", "r+b") as file:
@@ -95,6 +101,7 @@ def test_an_overwritten_header_is_put_aside(root, caplog):
     invariants.check(root)
 
 
+@sqlite_only
 def test_damage_in_the_middle_is_found_by_fsck_and_rebuilt(root):
     before = fill(root)
     size = (root / "index.sqlite").stat().st_size
@@ -113,6 +120,7 @@ def test_damage_in_the_middle_is_found_by_fsck_and_rebuilt(root):
     invariants.check(root)
 
 
+@sqlite_only
 def test_a_newer_index_is_refused_and_not_touched(root):
     fill(root)
     with sqlite3.connect(root / "index.sqlite") as raw:
@@ -124,6 +132,7 @@ def test_a_newer_index_is_refused_and_not_touched(root):
     assert (root / "index.sqlite").read_bytes() == before
 
 
+@sqlite_only
 def test_a_database_of_another_program_is_refused(tmp_path):
     with sqlite3.connect(tmp_path / "index.sqlite") as raw:
         raw.execute("PRAGMA application_id = 77")
@@ -133,6 +142,7 @@ def test_a_database_of_another_program_is_refused(tmp_path):
         stores.open(tmp_path)
 
 
+@sqlite_only
 def test_an_older_schema_is_migrated(root, monkeypatch):
     fill(root)
     monkeypatch.setattr(schema, "VERSION", 3)
@@ -167,6 +177,7 @@ def test_four_writers_at_once(root):
     invariants.check(root)
 
 
+@sqlite_only
 def test_a_long_reader_makes_a_writer_say_so(root):
     fill(root)
     with stores.open(root, timeout=0.2) as store:
@@ -180,6 +191,7 @@ def test_a_long_reader_makes_a_writer_say_so(root):
     invariants.check(root)
 
 
+@sqlite_only
 def test_a_replaced_index_is_noticed(root, tmp_path):
     before = fill(root)
     with stores.open(root) as store:

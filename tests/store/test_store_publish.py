@@ -131,6 +131,7 @@ def test_odd_labels_are_only_text(store):
     assert len(query.ls(store, limit=None)) == 6
 
 
+@pytest.mark.backends("folder")  # of a database see test_store_shared.py
 def test_a_read_only_store_serves_hits_and_says_so(root):
     with stores.open(root) as store:
         publish(store)
@@ -173,7 +174,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(root):
             store.publish(RECIPE, {"big": os.urandom(400_000)})
 
     assert invariants.in_child(limited) == 0
-    assert not list((root / "tmp").iterdir())
+    assert not list(root.glob("tmp/*"))
     with stores.open(root) as store:
         assert store.get(RECIPE) is None
         publish(store)
@@ -204,7 +205,7 @@ def test_a_disk_that_really_is_full(small_disk, size):
             recipe = Recipe("Fill", 1, {"number": number})
             publish(store, {"out": os.urandom(size)}, recipe)
             good.append(recipe)
-    assert not list((root / "tmp").iterdir())
+    assert not list(root.glob("tmp/*"))
     with stores.open(root) as store:
         assert all(store.get(recipe) for recipe in good)
         assert store.get(Recipe("Fill", 1, {"number": len(good)})) is None
@@ -236,7 +237,7 @@ def test_the_nth_call_fails(root, call, code, monkeypatch):
                     assert calls.count >= number
             assert store.get(RECIPE) is None
         invariants.check(root)
-        assert not list((root / "tmp").iterdir())
+        assert not list(root.glob("tmp/*"))
     assert number > 2
     assert {name: one.digest for name, one in action.outputs.items()} == {
         name: one.digest for name, one in expected.outputs.items()

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from mlsdk.errors import OptionError
+from mlsdk.tasks import presets, variables
 from mlsdk.tasks.options import OPTIONS, resolve
 from mlsdk.tasks.phases import PHASES
 
@@ -61,9 +63,19 @@ def test_a_preset_is_read_and_direct_options_win(tmp_path):
         (b"", "line 1, column 1"),
         (b"[]", "it holds list; write an object"),
         (b"null", "it holds NoneType"),
+        (b"{\n \"envs\": {},\n \"args\": [1,]\n}", "line 3, column 13"),
+        (b'{"envs": []}', "envs is list; write an object"),
+        (b'{"args": "--x=1"}', "args is no list of texts"),
+        (b'{"args": ["float_dtype=half"]}', "write --NAME=VALUE"),
+        (b'{"args": ["--float_dtpye=half"]}', "did you mean 'float_dtype'"),
+        (b'{"args": ["--float_dtype=Half"]}', "did you mean 'half'"),
+        (b'{"name": 3}', "name is int; write a text"),
+        (b'{"envs": {"CODEGEN_SA_STEP": 1}}', "no variable 'CODEGEN_SA_STEP'; did you mean 'CODEGEN_SA_STEPS'"),
+        (b'{"name": "' + b"x" * 2_000_000 + b'"}', "2,000,012 bytes; a file of options has at most"),
+        (b"[" * 100_000, "nested too deep"),
         (b'{"scheduler": "spill_opt",}', "line 1, column 2"),
-        (b'{"a": 1, "a": 2}', "the name 'a' stands twice"),
-        (b'{"sram_budget": NaN}', "NaN is not JSON"),
+        (b'{"a": 1,\n "a": 2}', "line 2, column 2: the name 'a' stands twice"),
+        (b'{"sram_budget": NaN}', "line 1, column 17: NaN is not JSON"),
         (b'\xff\xfe{\x00}\x00', "is not UTF-8"),
         (b'{"shceduler": 1}', "no option 'shceduler'; did you mean 'scheduler'"),
     ],
@@ -94,3 +106,99 @@ def test_each_option_names_phases_that_exist():
     for option in OPTIONS.values():
         assert set(option.phases) <= set(PHASES)
         assert option.help
+
+
+# -- the format of option_json, presets, variables -------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in variables.of_environment():
+        monkeypatch.delenv(name)
+
+
+def test_the_format_with_envs_args_and_name(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(
+        json.dumps(
+            {
+                "envs": {"CODEGEN_SA_STEPS": 100, "CODEGEN_USE_MERGE": True},
+                "args": ["--float_dtype=half", "--sram_budget=0.5", "--float_dtype=mixed", "--backprop"],
+                "name": "thorough",
+            }
+        )
+    )
+    resolved = resolve({"option_json": str(path), "sram_budget": 0.25})
+    assert resolved.values["float_dtype"] == "mixed"  # in their order
+    assert (resolved.values["sram_budget"], resolved.values["backprop"]) == (0.25, True)
+    assert resolved.values["envs"] == {"CODEGEN_SA_STEPS": "100", "CODEGEN_USE_MERGE": "true"}
+    assert (resolved.preset, resolved.origins["envs.CODEGEN_SA_STEPS"]) == ("thorough", f"option_json {path}")
+    assert resolved.of_phase("Schedule")["envs"] == {"CODEGEN_SA_STEPS": "100", "CODEGEN_USE_MERGE": "true"}
+    assert resolved.of_phase("LayoutPlan")["envs"] == {}
+
+
+def test_a_nested_option_json_is_ignored_with_a_warning(tmp_path, caplog):
+    path = tmp_path / "self.json"
+    for text in (
+        {"option_json": str(path), "sram_budget": 0.5},
+        {"args": [f"--option_json={path}", "--sram_budget=0.5"]},
+    ):
+        caplog.clear()
+        path.write_text(json.dumps(text))
+        assert resolve({"option_json": str(path)}).values["sram_budget"] == 0.5
+        resolve({"option_json": str(path)})
+        assert [record.message for record in caplog.records] == [
+            f"option_json {path}: the option_json inside it is ignored; it cannot be nested"
+        ]
+
+
+@pytest.mark.parametrize("text", ["O1", "O1.json", "/opt/pfn/pfcomp/codegen/preset_options/O1.json"])
+def test_a_preset_is_found_by_its_name(text):
+    assert resolve({"option_json": text}).preset == "O1"
+    assert resolve({"option_json": text}).values == {**resolve({"option_json": "O1"}).values, "option_json": text}
+
+
+@pytest.mark.parametrize("text", ["O9", "/opt/pfn/O1.json", "preset_options/mine.json"])
+def test_what_is_no_preset_is_said(text):
+    with pytest.raises(OptionError, match="give a file, or one of debug, O0, O1, O2, O3, O4"):
+        resolve({"option_json": text})
+
+
+def test_every_preset_can_be_resolved_and_written_again(tmp_path):
+    for name in presets.BUILT_IN:
+        resolved = resolve({"option_json": name, "layout_spec": [{"trigger": "FixOutput"}], "sram_budget": 0.75})
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(presets.written(resolved.values, resolved.preset)))
+        again = resolve({"option_json": str(path)})
+        for phase in PHASES:
+            assert again.of_phase(phase) == resolved.of_phase(phase)
+        assert again.preset == name
+
+
+def test_a_variable_that_is_set_wins(monkeypatch, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"envs": {"CODEGEN_SA_STEPS": 1, "CODEGEN_MAX_TIME_SLICE": 1, "CODEGEN_ALARM": 1}}')
+    monkeypatch.setenv("CODEGEN_SA_STEPS", "3")
+    monkeypatch.setenv("CODEGEN_DUMP_VSM", "")
+    resolved = resolve({"option_json": str(path), "envs": {"CODEGEN_SA_STEPS": 2, "CODEGEN_MAX_TIME_SLICE": "2"}})
+    assert resolved.values["envs"] == {
+        "CODEGEN_ALARM": "1", "CODEGEN_DUMP_VSM": "", "CODEGEN_MAX_TIME_SLICE": "2", "CODEGEN_SA_STEPS": "3",
+    }  # fmt: skip
+    origins = {name: resolved.origins[f"envs.{name}"] for name in resolved.values["envs"]}
+    assert origins["CODEGEN_SA_STEPS"] == origins["CODEGEN_DUMP_VSM"] == "environment"
+    assert (origins["CODEGEN_MAX_TIME_SLICE"], origins["CODEGEN_ALARM"]) == ("direct", f"option_json {path}")
+    assert resolved.of_phase("Emit")["envs"] == {}  # a dump changes no result
+    monkeypatch.setenv("CODEGEN_NEWER_THAN_THIS", "1")
+    assert all(resolve().of_phase(phase)["envs"] for phase in OPTIONS["envs"].phases)
+
+
+def test_variables_are_set_while_a_phase_runs(monkeypatch):
+    monkeypatch.setenv("CODEGEN_SA_STEPS", "3")
+    with variables.applied({"CODEGEN_SA_STEPS": "2", "CODEGEN_ALARM": "1"}):
+        assert (os.environ["CODEGEN_SA_STEPS"], os.environ["CODEGEN_ALARM"]) == ("3", "1")
+    assert "CODEGEN_ALARM" not in os.environ
+
+
+def test_each_variable_names_phases_that_exist():
+    for phases in variables.VARIABLES.values():
+        assert set(phases) <= set(OPTIONS["envs"].phases)
