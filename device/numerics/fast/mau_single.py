@@ -21,6 +21,8 @@ INF = np.uint32(0x7F800000)
 SIGN = np.uint32(0x80000000)
 MAGNITUDE = np.uint32(0x7FFFFFFF)
 DENORMAL = np.uint32(0x007FFFFF)
+POWER = np.uint32(0xFF800000)  # sign and exponent
+PRODUCT_UNIT = np.float64(2.0**-46)
 TOP = np.uint32(0x7F000000)  # 2^127
 BELOW_SINGLE = np.uint64(0x1FFFFFFF)  # bits of a double that a single does not have
 MIDPOINT = np.uint64(0x10000000)
@@ -52,16 +54,30 @@ def any_product(xu, yu):
 
 # --- right for ordinary values -------------------------------------------------------------------------------------------
 @kernel
-def ordinary_product(xu, yu):
+def correction_of(xu, yu):
+    """What takes the place of the omitted part, in units of the last product bit."""
     omitted = int32(int32(xu & uint32(31)) * int32(yu & uint32(31)))
-    correction = int32(int32(256) - omitted) if omitted != int32(0) else int32(0)
-    # 2^(ex + ey - 46) with the sign of the product, put together as the upper half of a double
-    exponent = uint32(
-        uint32(uint32(xu >> uint32(23)) & uint32(255)) + uint32(uint32(yu >> uint32(23)) & uint32(255)) + uint32(723)
+    return int32(int32(256) - omitted) if omitted != int32(0) else int32(0)
+
+
+@kernel
+def finite_product(xu, yu):
+    """Right for normal numbers and zeros."""
+    px, py = float64(single_of(uint32(xu & POWER))), float64(single_of(uint32(yu & POWER)))
+    return float64(single_of(xu)) * float64(single_of(yu)) + float64(correction_of(xu, yu)) * px * py * PRODUCT_UNIT
+
+
+@kernel
+def ordinary_product(xu, yu):
+    """The same for short loops: not a number or infinite if the unit of the correction overflows a single.
+
+    That unit is the product of the factors' powers of two. Below 2^-149 it becomes 0, where the correction is too small to
+    change the rounding of any ordinary sum.
+    """
+    unit = single_of(uint32(xu & POWER)) * single_of(uint32(yu & POWER))
+    return (
+        float64(single_of(xu)) * float64(single_of(yu)) + float64(float32(correction_of(xu, yu)) * unit) * PRODUCT_UNIT
     )
-    upper = uint32(uint32(exponent << uint32(20)) | uint32(uint32(xu ^ yu) & SIGN))
-    scale = double_of(uint64(upper) << uint64(32))
-    return float64(single_of(xu)) * float64(single_of(yu)) + float64(correction) * scale
 
 
 @kernel
@@ -208,11 +224,11 @@ def short_result(xm, xr, ym, yr, zm, zr, om, orow, sx, sy, sz, with_product, wit
             if _ordinary(x) and _ordinary(y) and _ordinary(z):
                 if with_product and with_sum:
                     for k in range(PES):
-                        p = ordinary_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy))
+                        p = finite_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy))
                         sums[k] = odd_sum(p, float64(single_of(z[k] ^ sz)))
                 elif with_product:
                     for k in range(PES):
-                        sums[k] = ordinary_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy))
+                        sums[k] = finite_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy))
                 elif with_sum:
                     for k in range(PES):
                         sums[k] = odd_sum(float64(single_of(x[k] ^ sx)), float64(single_of(z[k] ^ sz)))
