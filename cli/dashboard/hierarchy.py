@@ -28,6 +28,7 @@ OTHER_LINES = {
     "mvr2": "a reducing move from the two L2BMs of each group",
 }
 
+_AXES = re.compile(r"\s*(?:\([^()]*\)\s*(?:,\s*\([^()]*\)\s*)*)?\Z")
 _TERM = re.compile(r"(\d+)(?:_([A-Za-z0-9]+))?(?::(\d+))?\Z")
 
 
@@ -101,6 +102,8 @@ def read_layout(text: str) -> Spread:
     if not (body.startswith("(") and body.endswith(")")):
         raise Problem("this is not the notation of a layout", 422)
     body, _semi, after = body[1:-1].partition(";")
+    if not _AXES.match(body):
+        raise Problem("this is not the notation of a layout", 422)
     digits: list[Digit] = []
     sizes: list[int] = []
     for axis, group in enumerate(re.findall(r"\(([^()]*)\)", body)):

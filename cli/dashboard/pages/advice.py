@@ -46,7 +46,7 @@ def advice(view: View) -> dict[str, Any]:
     troubles: list[str] = []
     index = view.index
     report = attempt(troubles, lambda: view.document("report.json"))
-    if report is None or not report.get("steps"):
+    if report is None or not isinstance(report.get("steps"), (int, float)) or not report["steps"]:
         raise Missing("no advice without report.json and simulation_result.json: the phase Simulate writes them")
     options = attempt([], lambda: view.document("option.json")["options"]) or {}
     plan = attempt([], lambda: view.document("plan.json")) or {}

@@ -50,7 +50,7 @@ def memory(view: View) -> dict[str, Any]:
         "work_drawn": min(len(kept), DRAWN),
         "work_total": len(kept),
         "banks": [chart for bank in ("lm0", "lm1") if (chart := _lm_chart(view, index, bank)) is not None],
-        "segments": _segments(plan) if plan else None,
+        "segments": attempt(troubles, lambda: _segments(plan)) if plan else None,
         "live": _page(live, view.asked("values.")),
         "spills": _spills(index),
         "notes": others,

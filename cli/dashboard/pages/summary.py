@@ -61,6 +61,7 @@ def summary(view: View) -> dict[str, Any]:
     troubles += [problem["message"] for problem in index.problems()]
     report = attempt(troubles, lambda: view.document("report.json")) or {}
     sums_of = index.fact("stats")
+    totals = sums_of["ALL"] if sums_of else {}
     options = attempt(troubles, lambda: _options(view))
     layers = layer_table(index, view.asked("layers."))
     bars = index.rows(
@@ -73,12 +74,12 @@ def summary(view: View) -> dict[str, Any]:
     return {
         "troubles": troubles,
         "graph": index.fact("graph"),
-        "tiles": _tiles(report, sums_of["ALL"] if sums_of else {}),
+        "tiles": attempt(troubles, lambda: _tiles(report, totals)) or _tiles({}, totals),
         "command": _command(view),
         "phases": attempt(troubles, lambda: _phases(view)),
         "options": options,
         "hardware": _hardware(),
-        "assumed": report.get("assumed", {}),
+        "assumed": report["assumed"] if isinstance(report.get("assumed"), dict) else {},
         "layers": layers,
         "bars": charts.bars(bars, view.base) if bars else None,
         "roofline": charts.roofline(dots, view.base) if dots else None,
@@ -140,15 +141,14 @@ def _command(view: View) -> dict[str, Any]:
     if isinstance(view.source, Build):
         row = view.source.row
         return {k: row[k] for k in ("label", "command", "status", "error", "host", "started", "seconds")}
-    manifest: dict[str, Any] = {}
-    troubles: list[str] = []
-    manifest = attempt(troubles, lambda: view.document("manifest.json")) or {}
+    manifest = attempt([], lambda: view.document("manifest.json")) or {}
+    files_of = manifest.get("files")
     return {
         "label": manifest.get("label", ""),
         "command": None,
         "statement": "A codegen_dir does not record its command line; the store does (start with --store).",
         "format": manifest.get("format"),
-        "files": len(manifest.get("files", {})) or None,
+        "files": len(files_of) if isinstance(files_of, dict) else None,
     }
 
 

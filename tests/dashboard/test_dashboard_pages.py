@@ -1,0 +1,237 @@
+"""Every page, as HTML and as JSON; the numbers on them are those of the files."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+from conftest import EVIL
+
+from mlsdk.cli.dashboard.app import PAGES
+from mlsdk.device import spec
+
+NAMED = [
+    "/node/view?name=fc2",
+    "/tools/layout?value=x&index=3,4",
+    "/tools?file=l3ir.txt",
+    "/tools?file=time_slice.txt",
+    "/tools?file=layout_plan_history.html",
+    "/netron?file=exported.onnx",
+    "/node?file=exported.onnx",
+    "/perfetto?file=profile.json",
+    "/logs?level=ERROR&q=x",
+]
+PLAIN = [f"/{page.path}" for page in PAGES if page.menu]
+
+
+class Checker(HTMLParser):
+    """Well-formed enough, and free of anything that runs: no inline script, no handler, no address outside."""
+
+    VOID = frozenset(["meta", "link", "img", "input", "br", "hr"])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name.startswith("on") or name == "style":
+                self.wrong.append(f"{tag} {name}={value}")
+            if name in ("href", "src") and not (value or "").startswith(("/", "#")):
+                self.wrong.append(f"{tag} {name}={value}")
+        if tag == "script" and not dict(attrs).get("src"):
+            self.wrong.append("inline script")
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        if tag in self.VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"</{tag}> at {self.getpos()}")
+
+
+def check(text: str) -> None:
+    checker = Checker()
+    checker.feed(text)
+    assert not checker.wrong, checker.wrong[:5]
+    assert not checker.open, checker.open
+
+
+@pytest.mark.parametrize("address", PLAIN + NAMED)
+def test_each_page_has_a_json_twin(whole, address):
+    page = whole.get(address)
+    assert page.status_code == 200, page.text[:300]
+    check(page.text)
+    path, _mark, query = address.partition("?")
+    twin = whole.get(f"{path}.json?{query}")
+    assert twin.status_code == 200
+    assert twin.headers["content-type"] == "application/json"
+    assert twin.json()["troubles"] == [] or address in ("/compare",)
+    assert f'href="{path}.json' in page.text
+
+
+@pytest.mark.parametrize("address", PLAIN + NAMED)
+def test_builds_of_the_store_have_the_same_pages(whole, address):
+    if address.split("?")[0] in ("/store", "/compare"):
+        return
+    page = whole.get(f"/builds/1{address}")
+    assert page.status_code == (404 if address.startswith("/logs") else 200), page.text[:300]
+    check(page.text)
+
+
+def test_the_sums_are_those_of_the_files(whole, compiled):
+    report = json.loads((compiled / "a" / "report.json").read_bytes())
+    rows = json.loads((compiled / "a" / "simulation_result.json").read_bytes())["rows"]
+    page = whole.get("/summary.json").json()
+    tiles = {tile["label"]: tile["value"] for tile in page["tiles"]}
+    assert tiles["Steps"] == report["steps"]
+    assert tiles["DRAM"] == report["dram_bytes"]
+    assert tiles["Layers"] == len({row["node"] for row in rows}) == page["layers"]["total"]
+    layers = {row["name"]: row for row in page["layers"]["rows"]}
+    for row in rows:
+        assert layers[row["node"]]["steps"] == (row["end"] - row["start"]) / spec.CYCLES_PER_STEP
+        assert layers[row["node"]]["dram_bytes"] == row["dram_lw"] * 8
+        assert layers[row["node"]]["moves"] == row["moves"]
+    for attribute, table in page["stats"].items():
+        whole_row, *parts = table["rows"]
+        assert whole_row["value"] == "ALL"
+        assert whole_row["steps"] == sum(part["steps"] for part in parts), attribute
+    assert tiles["Operations"] == 2 * 64 * 64 * 64 + 5 * 64 * 64 + 2 * 64 * 10 * 64
+
+
+def test_phases_and_options_say_what_happened(whole):
+    page = whole.get("/summary.json").json()
+    assert {row["phase"]: row["outcome"] for row in page["phases"]["rows"]}["Emit"] == "built"
+    options = {row["name"]: (row["value"], row["origin"]) for row in page["options"]["rows"]}
+    assert options["float_dtype"] == ("mixed", "direct")
+    assert options["scheduler"][1] == "default"
+
+
+def test_a_node_has_its_instructions(whole, compiled):
+    import zstandard
+
+    text = (
+        zstandard.ZstdDecompressor()
+        .decompressobj()
+        .decompress((compiled / "a" / "model.vsm.zst").read_bytes())
+        .decode()
+    )
+    program = text.split("\n")
+    page = whole.get("/node/view.json?name=fc2").json()
+    lines = page["program"]["lines"]
+    assert lines[0]["text"] == "#@ fc2"
+    assert [line["text"] for line in lines] == [program[line["number"] - 1] for line in lines]
+    assert page["program"]["total"] == page["layer"]["lines"]
+    assert page["layer"]["source"].startswith("net.py:7")
+    assert sum(row["count"] for row in page["mix"]["rows"]) > 0
+    total = sum(
+        whole.get("/node/view.json", params={"name": name}).json()["program"]["total"]
+        for name in ("softmax", "fc2", EVIL)
+    )
+    assert total == len(program) - 1
+
+
+def test_sorting_filtering_and_csv(whole):
+    rows = whole.get("/summary.json?layers.sort=-steps").json()["layers"]["rows"]
+    assert [row["steps"] for row in rows] == sorted((row["steps"] for row in rows), reverse=True)
+    found = whole.get("/summary.json?layers.q=softm").json()["layers"]
+    assert [row["name"] for row in found["rows"]] == ["softmax"]
+    assert whole.get("/summary.json?layers.q=100%25").json()["layers"]["total"] == 0
+    sheet = whole.get("/layers.csv?layers.q=softm")
+    assert sheet.headers["content-type"].startswith("text/csv")
+    assert len(sheet.text.splitlines()) == 2
+    assert whole.get("/nodes.csv?nodes.q=fc2&file=exported.onnx").text.count("\r\n") == 2
+    assert whole.get("/summary.json?layers.sort=steps;DROP&layers.page=-1").status_code == 200
+
+
+def test_nodes_of_each_file(whole):
+    exported = whole.get("/node.json?file=exported.onnx").json()
+    assert exported["nodes"]["total"] == exported["facts"]["nodes"] == 3
+    assert exported["facts"]["opsets"]["ai.onnx"] == 20
+    assert exported["nodes"]["rows"][0]["attrs"]["transB"] == 1
+    assert whole.get("/node.json?file=exported.onnx&nodes.q=w2").json()["nodes"]["total"] == 1
+    assert whole.get("/node?file=../a").status_code == 404
+
+
+def test_compare_matches_layers(whole):
+    page = whole.get("/compare.json?a=dir&b=dir1").json()
+    assert page["total"] == 3
+    assert {row["name"]: (row["a"], row["b"]) for row in page["options"]["rows"]} == {"float_dtype": ("mixed", "float")}
+    for row in page["layers"]["rows"]:
+        assert row["delta"] == row["steps_b"] - row["steps_a"]
+    names = [one["name"] for one in page["choices"]]
+    assert whole.get(f"/compare.json?a=dir&b={names[-1]}").status_code == 200
+    assert whole.get("/compare?a=dir&b=/etc").status_code == 404
+
+
+def test_memory_shows_each_intermediate_value(whole, compiled):
+    slots = json.loads((compiled / "a" / "plan.json").read_bytes())["slots"]
+    page = whole.get("/memory.json").json()
+    assert {box["name"] for box in page["work"]} == {
+        name for name, (segment, _at) in slots.items() if segment == "work"
+    }
+    for box in page["work"]:
+        assert box["y0"] == slots[box["name"]][1]
+        assert box["x0"] < box["x1"]
+    assert page["banks"]
+
+
+def test_advice_is_ranked_and_says_why(whole):
+    page = whole.get("/advice.json").json()
+    savings = [one["saves"] for one in page["advice"]]
+    assert savings and savings == sorted(savings, reverse=True)
+    assert all(one["evidence"] and one["saves"] <= page["steps"] for one in page["advice"])
+
+
+def test_the_store_page_knows_builds_and_reasons(whole):
+    page = whole.get("/store.json").json()
+    assert page["builds"]["total"] == 2
+    assert page["artifacts"]["total"] > 10
+    assert any(row["reason"] for row in page["why"]["rows"])
+
+
+def test_the_store_page_is_only_there_with_a_store(client, compiled):
+    alone = client(compiled / "a")
+    assert "/store" not in alone.get("/summary").text
+    assert alone.get("/store").status_code == 404
+    assert alone.get("/builds/1/summary").status_code == 404
+
+
+def test_only_a_store(client, compiled):
+    shown = client(None, store=compiled / "store")
+    assert shown.get("/", follow_redirects=False).headers["location"] == "/store"
+    assert shown.get("/summary").status_code == 404
+    assert shown.get("/builds/2/summary").status_code == 200
+    assert shown.get("/builds/99/summary").status_code == 404
+    assert shown.get("/builds/1.7/summary").status_code == 404
+
+
+def test_files_in_both_forms(whole, compiled):
+    stored = whole.get("/files/model.vsm.zst")
+    assert stored.content == (compiled / "a" / "model.vsm.zst").read_bytes()
+    assert "attachment" in stored.headers["content-disposition"]
+    plain = whole.get("/files/model.vsm.zst?plain=1")
+    assert plain.text.startswith("#@ ")
+    assert whole.get("/files/model.vsm?plain=1").text == plain.text
+    head = whole.head("/files/report.json")
+    assert head.status_code == 200 and head.content == b""
+    assert int(head.headers["content-length"]) == (compiled / "a" / "report.json").stat().st_size
+
+
+def test_labels_follow_the_language_of_the_browser(whole):
+    japanese = whole.get("/summary", headers={"accept-language": "ja,en;q=0.5"}).text
+    assert '<html lang="ja">' in japanese and "コンパイル状況" in japanese
+    english = whole.get("/summary", headers={"accept-language": "fr, en;q=0.9, ja;q=0.1"}).text
+    assert '<html lang="en">' in english and "Compile statuses" in english
+
+
+def test_every_label_of_the_menu_has_a_translation():
+    from mlsdk.cli.dashboard.words import JAPANESE
+
+    assert all(page.title in JAPANESE for page in PAGES)

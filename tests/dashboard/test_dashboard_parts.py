@@ -1,0 +1,163 @@
+"""The parts below the pages, each against another way to the same answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from conftest import graph
+from onnx import TensorProto, helper
+
+from mlsdk.cli.dashboard import formats, vsm, words
+from mlsdk.cli.dashboard.flops import flops
+from mlsdk.cli.dashboard.hierarchy import LEVELS, read_layout
+from mlsdk.cli.dashboard.layers import bound_of, busy_steps
+from mlsdk.cli.dashboard.onnx_nodes import read_onnx
+from mlsdk.cli.dashboard.pages.logs import level_of
+from mlsdk.cli.dashboard.problems import Problem
+from mlsdk.cli.dashboard.tables import Column, as_csv
+from mlsdk.pipeline.ir.layout import Layout
+
+LAYOUTS = [
+    ("((8_L2B:1,8_L1B:1),(4:2,4_PE:1,2:1,2_W:1);B@[MAB])", (64, 64)),
+    ("((4:128,16:2),(4:32,4_PE:1,2:1,2_W:1);B@[L2B,L1B,MAB])", (64, 64)),
+    ("((16_MAB:1,3:4),(2:2,2:1),(4_PE:1);B@[2_L1B:4])", (40, 3, 4)),
+    ("((2_Time:1,8_L2B:1),(5:1))", (15, 5)),
+]
+
+
+@pytest.mark.parametrize(("text", "shape"), LAYOUTS)
+def test_places_are_those_of_the_compilers_own_layouts(text, shape):
+    ours, theirs = read_layout(text), Layout.parse(text)
+    for level in LEVELS:
+        wanted = theirs.positions(shape, level)
+        assert ours.span(level) == theirs.span(level)
+        for index in np.ndindex(*shape):
+            assert ours.position(index)[level] == wanted[index]
+
+
+@pytest.mark.parametrize(("text", "shape"), LAYOUTS)
+def test_what_a_place_holds_is_what_lies_there(text, shape):
+    spread = read_layout(text)
+    for level in ("L2B", "L1B", "MAB", "PE"):
+        there = {spread.position(index)[level] for index in np.ndindex(*shape)}
+        for place in range(8 if level in ("L2B", "L1B") else 16 if level == "MAB" else 4):
+            kind = spread.held(level, place, shape).kind
+            assert (kind == "holds") == (place in there), (level, place, kind)
+
+
+@pytest.mark.parametrize("text", ["", "x", "((8_L9B:1))", "((a))", "(" * 1000, "((1),(2)"])
+def test_other_texts_are_no_layouts(text):
+    with pytest.raises(Problem):
+        read_layout(text)
+
+
+def test_the_wire_format_is_read_as_onnx_reads_it():
+    data = graph().to_onnx()
+    ours, theirs = read_onnx(data, "x.onnx"), onnx.load_from_string(data).graph
+    assert [(n.name, n.op, n.inputs, n.outputs) for n in ours.nodes] == [
+        (n.name, n.op_type, list(n.input), list(n.output)) for n in theirs.node
+    ]
+    for mine, other in zip(ours.nodes, theirs.node):
+        assert mine.attrs == {a.name: helper.get_attribute_value(a) for a in other.attribute}
+    assert ours.inputs == [i.name for i in theirs.input]
+    assert ours.initializers == len(theirs.initializer)
+
+
+def test_attributes_of_every_kind():
+    node = helper.make_node(
+        "Op", ["a"], ["b"], name="n", domain="mlsdk", i=-3, f=0.5, s="text", ints=[1, -2], floats=[0.25], empty=[0],
+        t=helper.make_tensor("t", TensorProto.FLOAT, [2], [1.0, 2.0]), strings=["x", "y"],
+    )  # fmt: skip
+    model = helper.make_model(helper.make_graph([node], "g", [], []))
+    found = read_onnx(model.SerializeToString(), "x.onnx").nodes[0]
+    assert found.domain == "mlsdk"
+    assert found.attrs == {
+        "i": -3, "f": 0.5, "s": "text", "ints": [1, -2], "floats": [0.25], "empty": [0], "t": "tensor float32[2]",
+        "strings": ["x", "y"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 100, -1])
+def test_what_is_no_onnx_is_said(cut):
+    with pytest.raises(Problem, match=r"x\.onnx is not an ONNX model"):
+        read_onnx(graph().to_onnx()[:cut], "x.onnx")
+
+
+def test_flops():
+    assert flops("Gemm", {"transA": 1}, [[8, 4], [8, 2]], [[4, 2]]) == 2 * 4 * 2 * 8
+    assert flops("MatMul", {}, [[3, 4, 5], [5, 6]], [[3, 4, 6]]) == 2 * 3 * 4 * 6 * 5
+    assert flops("Conv", {}, [[1, 4, 9, 9], [8, 2, 3, 3]], [[1, 8, 7, 7]]) == 2 * 8 * 49 * 2 * 9
+    assert flops("Relu", {}, [[3]], [[3]]) == 3
+    assert flops("Transpose", {}, [[3, 4]], [[4, 3]]) == 0
+    assert flops("Relu", {}, [None], [None]) == 0
+
+
+def test_bounds():
+    assert bound_of(100, 90, 0, 10)[:2] == ("compute", 0.9)
+    assert bound_of(100, 10, 256 * 80, 90)[:2] == ("DRAM", 0.8)
+    assert bound_of(100, 10, 256 * 10, 90)[:2] == ("moves", 0.9)
+    flows = [
+        {"node": "a", "start": 0, "end": 40},
+        {"node": "a", "start": 20, "end": 60},
+        {"node": "a", "start": 80, "end": 84},
+    ]
+    assert busy_steps(flows) == {"a": 16.0}
+
+
+def test_program_parts():
+    text = b"nop\n#@ a\nfvadd $lm0v $ln[0,2,4,100] $lr0\nd\n#@ b\nipassa $mt8 $llm4080v # note\n"
+    found = list(vsm.parts(text[i : i + 7] for i in range(0, len(text), 7)))
+    assert [(p.node, p.first_line, p.lines) for p in found] == [("", 1, 1), ("a", 2, 3), ("b", 5, 2)]
+    assert found[1].high == {"m": 8, "n": 102}
+    assert found[2].indirect and found[2].high == {"m": 4096}
+    assert list(vsm.runs(found[1].touched["n"])) == [(0, 16), (96, 112)]
+    assert list(vsm.runs(0b1101)) == [(0, 16), (32, 64)]
+    assert found[2].mix == {"ipassa": 1}
+
+
+def test_csv_is_no_formula():
+    text = as_csv([Column("a", "A"), Column("b", "B")], [{"a": "=1+1", "b": 2}, {"a": 'x,"y"', "b": None}])
+    assert text == 'A,B\r\n\'=1+1,2\r\n"x,""y""",\r\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("E1129 12:00:00.0 1 x.cc:1] no", "ERROR"),
+        ("2026-11-29 Emit: built", "INFO"),
+        ("WARNING:root:x", "WARNING"),
+        ("2026-11-29 Emit: failed", "ERROR"),
+    ],
+)
+def test_levels_of_lines(text, level):
+    assert level_of(text) == level
+
+
+def test_numbers_for_people():
+    assert formats.shown(None) == "–"
+    assert formats.shown(1536, "bytes") == "1.5 KiB"
+    assert formats.shown(0.5, "percent") == "50.0 %"
+    assert formats.shown(614_000, "scaled") == "614 k"
+    assert formats.shown(float("inf"), "int") == "inf"
+    assert formats.shown(2500.0, "us") == "2.5 ms"
+    assert formats.shown([1, 2]) == "[1, 2]"
+
+
+def test_languages():
+    assert words.language_of("ja") == "ja"
+    assert words.language_of("en;q=0.2,ja-JP;q=0.9") == "ja"
+    assert words.language_of("ja;q=0, de") == "en"
+    assert words.language_of(";q=x,,") == "en"
+
+
+def test_nothing_large_is_imported():
+    code = (
+        "import sys, mlsdk.cli.dashboard.server, mlsdk.cli.dashboard.build_index\n"
+        "print([m for m in ('torch', 'numpy', 'onnx', 'luigi', 'sqlalchemy', 'numba') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
