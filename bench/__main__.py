@@ -19,6 +19,7 @@ MODULES = {
     "runtime": "calls, transfers and their overlap, loading",
     "store": "the artifact store and cached builds",
     "trace": "tracing and graph optimisation",
+    "training": "training steps on the board, and a ResNet-18 step",
 }
 RESULTS = Path(__file__).with_name("results")
 
