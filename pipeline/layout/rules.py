@@ -14,7 +14,7 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, local_rows, spread
-from mlsdk.pipeline.layout import gradients, moving, normalizing, pointwise, reducing, windows
+from mlsdk.pipeline.layout import drawing, gradients, moving, normalizing, pointwise, reducing, windows
 from mlsdk.pipeline.layout.fusing import fuse
 from mlsdk.pipeline.layout.moving import MOVED, anywhere, known, reshape
 from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of
@@ -519,4 +519,5 @@ RULES: dict[str, Rule] = {
     **windows.RULES,
     **normalizing.RULES,
     **gradients.RULES,
+    **drawing.RULES,
 }
