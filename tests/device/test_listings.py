@@ -15,9 +15,8 @@ from mlsdk.device.isa.parser import parse
 PLACES = {"s": (m.GRF1, "s", 400), "r": (m.GRF0, "r", 400), "m": (m.LM0, "m", 2000), "n": (m.LM1, "n", 2000)}
 
 
-def prepare(machine, name: str):
-    """The statements of a listing; its constants are written to the machine."""
-    text, constants = LISTINGS[name]
+def placed(machine, text: str, constants: dict[str, list[int]]):
+    """The statements of a text; its constants, two words each, are written to the machine."""
     where: dict[tuple[str, str], str] = {}
 
     def place(found: re.Match) -> str:
@@ -25,11 +24,17 @@ def prepare(machine, name: str):
         if (letter, constant) not in where:
             space, prefix, base = PLACES[letter]
             addr = base + 2 * sum(key[0] == letter for key in where)
-            machine.write(space, addr, np.full(2, constants[constant], np.uint32))
+            machine.write(space, addr, np.array(constants[constant], np.uint32))
             where[letter, constant] = f"$l{prefix}{addr}"
         return where[letter, constant]
 
     return parse(re.sub(r"\{(\w):(\w+)\}", place, text))
+
+
+def prepare(machine, name: str):
+    """The statements of a listing."""
+    text, constants = LISTINGS[name]
+    return placed(machine, text, {key: [value] * 2 for key, value in constants.items()})
 
 
 def apply(machine, name: str, x: np.ndarray, second: np.ndarray | None = None) -> np.ndarray:
