@@ -28,7 +28,8 @@ CONSTANTS = {"m": 3968, "n": 3968, "r": 256, "s": 256}  # first word of the cons
 CONSTANTS_LIMIT = 64  # long words
 SLOTS = 384  # first word of the temporaries in GRF0 and GRF1, 8 words each
 TILE_LIMIT = 128  # LM addresses of a tile: an operand and the constants must fit GRF
-L2BM_BUDGET = 32768
+L2BM_BUDGET = 32768 - 1024
+TABLE = L2BM_BUDGET  # where a table of constants comes to L2BM
 _FREE = {"r": 16, "s": 16}
 #: by number of inputs, where they, the result and the constants lie
 ROOMS = {
@@ -205,7 +206,12 @@ def emit_formula(
                 held.setdefault(word, set()).update(memories)
     if len(held) > CONSTANTS_LIMIT:
         raise EmitError(f"{call.node.name}: {len(held)} constants; {CONSTANTS_LIMIT} have a place")
-    constants = load_constants(asm, {w: {SPACE[g] for g in where} for w, where in held.items()}, _CONSTANT_WORDS)
+    constants: dict[str, np.ndarray] = {}
+
+    def prepare() -> None:
+        places = {word: {SPACE[memory] for memory in memories} for word, memories in held.items()}
+        constants.update(load_constants(asm, places, _CONSTANT_WORDS, TABLE))
+
     place_of = {word: 2 * i for i, word in enumerate(held)}
     accesses = [Access(t, compute) for t in inputs]
     result = Access(out, compute, is_result=True)
@@ -232,7 +238,7 @@ def emit_formula(
                 asm.pe("; ".join(_text(line, reads, writes, at, place_of) for line in step))
             at += woven.groups
 
-    stream(asm, feeds, [drain], body, [_pattern(t, tiles[t], feeds, maps) for t in range(len(tiles))])
+    stream(asm, feeds, [drain], body, [_pattern(t, tiles[t], feeds, maps) for t in range(len(tiles))], prepare)
     return asm, constants
 
 
@@ -277,12 +283,14 @@ def _text(line: Line, reads: Sequence[Sequence[str]], writes: Sequence[str], at:
 
 
 def _tiles(out: Tensor, inputs: Sequence[Tensor], maps: Sequence[np.ndarray]) -> list[tuple[int, int]]:
-    """Unit ranges of the tiles: as large as L2BM, L1BM and GRF allow, on granules of the result; where operands are broadcast,
-    of a size that repeats with their digits, if one of at least a quarter of that does, so that the tiles are alike."""
+    """Unit ranges of the tiles, on granules of the result: as large as L2BM, L1BM and GRF allow, but two at least, so that the
+    transfers of one overlap with the work on the other. Where operands are broadcast, of a size that repeats with their
+    digits, if one of at least a quarter of that does, so that the tiles are alike."""
     assert out.scheme is not None
     units, unit_lw = out.scheme.units, out.scheme.unit_lw(out.dtype)
     grain = max(1, out.image.granule // unit_lw)
-    size = max(grain, TILE_LIMIT // max(t.scheme.unit_lw(t.dtype) for t in (out, *inputs)) // grain * grain)  # type: ignore[union-attr]
+    most = TILE_LIMIT // max(t.scheme.unit_lw(t.dtype) for t in (out, *inputs))  # type: ignore[union-attr]
+    size = max(grain, min(most // grain, -(-units // (2 * grain))) * grain)
 
     def cut(size: int) -> list[tuple[int, int]]:
         return [(a, min(a + size, units)) for a in range(0, units, size)]

@@ -62,18 +62,17 @@ def stream(
     drains: Sequence[Feed],
     compute: Callable[[int], None],
     patterns: Sequence[Hashable],
-    lc: int = 0,
-    lb: int = 0,
+    prepare: Callable[[], None],
 ) -> None:
-    """Run `compute(t)` for each tile t with its operands in place. `compute` writes the same for tiles of equal `patterns`. L2BM
-    is used from `lc` on, L1BM from `lb` on."""
+    """Run `compute(t)` for each tile t with its operands in place. `compute` writes the same for tiles of equal `patterns`.
+    `prepare` is called once while the first operands are on their way."""
     tiles = len((*feeds, *drains)[0].ranges)
     feeds_once = [f for f in feeds if f.resident or tiles == 1]
     feeds_each = [f for f in feeds if not (f.resident or tiles == 1)]
     copies = 1 if tiles == 1 else 2
 
     place: dict[int, list[int]] = {}
-    at = lc
+    at = 0
     for feed in [*feeds_once, *feeds_each, *drains]:
         n = 1 if feed in feeds_once else copies
         place[id(feed)] = [at + i * feed.lc_size for i in range(n)] * (1 if n == 2 else 2)
@@ -81,7 +80,7 @@ def stream(
     if at > spec.L2BM_LW:
         raise EmitError(f"tiles need {at} LW of L2BM, the chip has {spec.L2BM_LW}; make the tiles smaller")
     lb_at: dict[int, int] = {}
-    free = lb
+    free = 0
     for feed in [*feeds, *drains]:
         lb_at[id(feed)] = free
         free += -(-feed.lb_size // 64) * 64
@@ -120,6 +119,7 @@ def stream(
         load(feed, 0)
     for feed in feeds_each:
         load(feed, 0)
+    prepare()
     for feed in feeds_once:
         arrive(feed, 0)
 
