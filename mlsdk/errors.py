@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = [
     "ContextError",
@@ -30,6 +31,10 @@ __all__ = [
     "UnregisteredTensorWarning",
     "UnsupportedOperator",
 ]
+
+
+# What to do about operators that no phase can compile.
+WHAT_TO_DO = "compute these parts outside of the function, or write them with supported operators"
 
 
 class MLSDKError(Exception):
@@ -71,6 +76,17 @@ class TraceError(MLSDKError):
     """The Python function cannot become a graph."""
 
     phase = "Trace"
+    partial: Any = None  # what could be traced: a Graph, with stand-ins for what could not
+
+    def besides(self, misuses: Sequence[Misuse]) -> TraceError:
+        """The same error, which names other places too."""
+        return self._like(type(self)(f"{self}\nbesides, {UnsupportedOperator.listing(misuses, WHAT_TO_DO)}"))
+
+    def _like(self, other: TraceError) -> TraceError:
+        other.partial = self.partial
+        for note in getattr(self, "__notes__", ()):
+            other.add_note(note)
+        return other
 
 
 class DataDependentControlFlow(TraceError):
@@ -115,6 +131,9 @@ class UnsupportedOperator(TraceError):
         names = sorted({misuse.what for misuse in misuses})
         head = f"{len(names)} operator{'s' if len(names) > 1 else ''} not supported: {', '.join(names)}"
         return cls("\n".join([head, *lines, what_to_do]), misuses, what_to_do)
+
+    def besides(self, misuses: Sequence[Misuse]) -> TraceError:
+        return self._like(self.listing([*self.misuses, *misuses], self.what_to_do))
 
 
 class UnknownOperator(GraphError):

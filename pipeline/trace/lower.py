@@ -10,16 +10,15 @@ from typing import Any
 
 import torch
 
-from mlsdk.errors import GraphError, Misuse, MLSDKError, TraceError, UnsupportedOperator
+from mlsdk.errors import GraphError, Misuse, MLSDKError, TraceError
 from mlsdk.pipeline.ir.graph import Value
 from mlsdk.pipeline.trace.aten import ATEN, Unsupported
 from mlsdk.pipeline.trace.builder import Builder
-from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
+from mlsdk.pipeline.trace.dtypes import ALLOWED, DTYPE_OF_TORCH, dense_array
 from mlsdk.pipeline.trace.functionalize import functionalize
 from mlsdk.pipeline.trace.recorder import (
     KNOWN_ELEMENTS,
     LITERAL,
-    WHAT_TO_DO,
     Record,
     Recorder,
     find_decomposition,
@@ -47,12 +46,9 @@ class Lowering:
         self._keep: list[Any] = []  # ids are only unique among tensors that live
 
     def run(self, recorder: Recorder, wanted: Sequence[Shadow]) -> list[Value]:
-        """Values of the wanted Shadows. Raises UnsupportedOperator with all misuses, or TraceError."""
+        """Values of the wanted Shadows; with `misuses`, some of them are stand-ins. Raises TraceError."""
         self._lower(recorder, wanted, 0)
-        results = [self._value(recorder, shadow) for shadow in wanted]
-        if self.misuses:
-            raise UnsupportedOperator.listing(self.misuses, WHAT_TO_DO)
-        return results
+        return [self._value(recorder, shadow) for shadow in wanted]
 
     # --- values ---
 
@@ -70,7 +66,7 @@ class Lowering:
             if content is None:
                 return self._lost(recorder, shadow)
             if content.dtype in DTYPE_OF_TORCH:
-                found = self.builder.constant(content.contiguous().numpy())
+                found = self.builder.constant(dense_array(content))
             else:
                 found = self._missing(shadow)
         self._bind(shadow, found)
@@ -145,19 +141,21 @@ class Lowering:
         for tensor in [*record.results(), *operands]:
             if tensor.dtype not in DTYPE_OF_TORCH:
                 kind = str(tensor.dtype).removeprefix("torch.")
-                hint = f"use one of {', '.join(DTYPE_OF_TORCH.values())}"
-                self._misuse(record, f"{record.func.name()} on {kind}", hint)
+                self._misuse(record, f"{record.func.name()} on {kind}", f"use one of {ALLOWED}")
                 return False
         return True
 
     def _misuse(self, record: Record, what: str, hint: str = "") -> None:
-        """Note what cannot be lowered, and put zeros in its place so that the rest is looked at, too."""
+        """Note what cannot be lowered, and put something in its place so that the rest is looked at, too."""
         self.misuses.append(Misuse(what, record.source, record.scope, hint))
         for shadow in record.results():
             self._bind(shadow, self._missing(shadow))
 
     def _missing(self, shadow: Shadow) -> Value:
-        return self.builder.full(tuple(shadow.shape), 0, DTYPE_OF_TORCH.get(shadow.dtype, "float32"))
+        shape, dtype = tuple(shadow.shape), DTYPE_OF_TORCH.get(shadow.dtype, "float32")
+        if shadow.dtype.is_floating_point:
+            return self.builder.input("unsupported", dtype, shape)
+        return self.builder.full(shape, 0, dtype)  # what is often needed as a constant
 
     # --- decomposition ---
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mlsdk.errors import DataDependentControlFlow, Misuse, TraceError, UnsupportedOperator
+from mlsdk.errors import WHAT_TO_DO, DataDependentControlFlow, Misuse, TraceError, UnsupportedOperator
 from mlsdk.pipeline.trace.frames import user_line
 from mlsdk.pipeline.trace.shadow import META, Shadow, shadow_like
 from mlsdk.pipeline.trace.shapes import quick_shapes
@@ -24,8 +24,6 @@ aten = torch.ops.aten
 
 # Values known at trace time are computed up to this many elements; larger ones become nodes of the program.
 KNOWN_ELEMENTS = 2**20
-
-WHAT_TO_DO = "compute these parts outside of the function, or write them with supported operators"
 
 # The pseudo-operator of a tensor that the function made from Python numbers; its one argument is the content.
 LITERAL = "literal"
@@ -179,6 +177,9 @@ def honest_batch_norm(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any,
     return no_training, (x, weight, bias, mean, variance, momentum, epsilon)
 
 
+# checks that are about the form of tensors, or about an operator that is refused itself
+WITHOUT_EFFECT = {aten._assert_tensor_metadata.default, aten._linalg_check_errors.default}
+
 # operators whose second argument is a list of indices
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
 
@@ -203,7 +204,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.tape = Tape()
         self.registered = registered or {}
-        self.by_storage: dict[int, torch.Tensor] = {}  # storage -> the registered tensor in it
+        self.by_storage: dict[int, list[torch.Tensor]] = {}  # storage -> the registered tensors in it
         self.scope = scope
         self.origin = origin
         self.on_capture = on_capture
@@ -228,6 +229,9 @@ class Recorder(TorchDispatchMode):
             raise UnsupportedOperator.listing([Misuse(str(func), source, scope)], WHAT_TO_DO)
         if func.namespace in ("profiler", "prim"):
             return func(*args, **kwargs)
+        if _names_meta(kwargs.get("device")):
+            hint = "a program has no tensors without data; leave the device out"
+            raise self.misuse(TraceError, f"{func.name()} on the device meta", hint)
         if func in (aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default):
             return self.literal(args[0])
         if func is aten._fused_sdp_choice.default:
@@ -254,18 +258,37 @@ class Recorder(TorchDispatchMode):
         result = self.evaluate(func, *call, [shadows[id(tensor)] for tensor in written])
         if result is NotImplemented:
             return self.take_apart(func, args, kwargs)
-        if not any(True for _ in tensors(result)):
+        if not func._schema.returns:
+            return self._without_result(func, args, kwargs, call)
+        made = list(tensors(result))
+        if not made:
             return result
         self.tape.records.append(Record(func, *call, result, source, scope))
+        for item in made:
+            item.made_at = item.made_at or source
+            if func.is_view:
+                item.viewed = weakref.ref(call[0][0].whole())
         if not written:
             return result
         self.tape.mutates = True
         for tensor in written:
-            capture = self.tape.captures.get(id(tensor))
-            if capture is not None and not capture.mutated_at:
-                capture.mutated_at = source or "the function"
+            target = shadows[id(tensor)].whole()
+            for capture in self.tape.captures.values():
+                if capture.shadow is target and not capture.mutated_at:
+                    capture.mutated_at = source or "the function"
         own = {id(shadows[id(tensor)]): tensor for tensor in written}
         return map_tensors(lambda tensor: own.get(id(tensor), tensor), result)
+
+    def _without_result(self, func: Any, args: Any, kwargs: Any, call: Any) -> None:
+        """An operator that gives nothing: what it does is done by its parts, or it is nothing that a program can do."""
+        operands = list(tensors(call[0]))
+        if write_places(func):
+            if operands:
+                self.take_apart(func, args, kwargs)
+        elif func not in WITHOUT_EFFECT and any(self.known(operand) is None for operand in operands):
+            source, scope = self.where()
+            hint = "it has no result, and a program cannot stop; do this outside of the function"
+            raise UnsupportedOperator.listing([Misuse(func.name(), source, scope, hint)], WHAT_TO_DO)
 
     def adopt(self, other: Recorder) -> None:
         """Take over what `other` knows about the contents of its Shadows."""
@@ -305,6 +328,9 @@ class Recorder(TorchDispatchMode):
     def shadow(self, tensor: torch.Tensor) -> Shadow:
         """The Shadow that stands for a tensor; a real one is noted as captured."""
         if isinstance(tensor, Shadow):
+            if tensor.era is not Shadow.now:
+                hint = "it holds no data: return it from that function, and pass the result in"
+                raise self.misuse(TraceError, f"{tensor.origin()} is used in another one", hint)
             return tensor
         found = self.tape.captures.get(id(tensor))
         if found is not None:
@@ -312,12 +338,12 @@ class Recorder(TorchDispatchMode):
         source, scope = self.where()
         shadow = self.registered.get(id(tensor))
         if shadow is None:
-            owner = self.by_storage.get(storage_of(tensor))
-            if owner is not None and same_window(tensor, owner):  # p.data, p.detach(): the same elements
-                return self.shadow(owner)
-            view = None if owner is None else self._view_of(owner, tensor)
-            if view is not None:
-                return view
+            for owner in self.by_storage.get(storage_of(tensor), ()):
+                if same_window(tensor, owner):  # p.data, p.detach(): the same elements
+                    return self.shadow(owner)
+                view = self._view_of(owner, tensor)
+                if view is not None:
+                    return view
             if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
                 raise TraceError(
                     f"a tensor of the closure at {source} is {tensor.layout} on {tensor.device}; "
@@ -475,10 +501,20 @@ def needs_values(func: Any, args: tuple[Any, ...]) -> bool:
     return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
 
 
+def _names_meta(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "meta"
+
+
 def find_decomposition(func: Any) -> Callable[..., Any] | None:
-    """How torch writes an operator with smaller ones: its composite kernel, or an entry of its decomposition table."""
+    """How torch writes an operator with smaller ones: its composite kernel, or an entry of its decomposition table.
+
+    For lists of tensors (`_foreach_add_`) torch has a kernel that takes one tensor after the other.
+    """
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
         return func.decompose
+    explicit = torch._C.DispatchKey.CompositeExplicitAutograd
+    if "::_foreach_" in func.name() and func.has_kernel_for_dispatch_key(explicit):
+        return partial(func._op_dk, explicit)
     from torch._decomp import decomposition_table
 
     return decomposition_table.get(func)

@@ -10,10 +10,12 @@ times as much for each operation; all it adds are dynamic shapes and other devic
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
 import torch
+from torch.utils._pytree import tree_leaves as pytree_leaves
 
 from mlsdk.errors import DataDependentControlFlow, Misuse, TraceError
 from mlsdk.pipeline.trace.frames import user_line
@@ -23,10 +25,21 @@ CPU = torch.device("cpu")
 
 
 class Shadow(torch.Tensor):
-    """A traced tensor. `elem`: its meta tensor; `known`: its content, where it is known at trace time, else None."""
+    """A traced tensor. `elem`: its meta tensor; `known`: its content, where it is known at trace time, else None.
+
+    `viewed`: the Shadow whose elements it shows, if it is a view; weak, since autograd keeps views of what it made, out
+    of the garbage collector's sight. `made_at`: the user's line that made it. `era`: the trace
+    that it belongs to; it means nothing in any other one.
+    """
 
     elem: torch.Tensor
     known: torch.Tensor | None
+    viewed: weakref.ref[Shadow] | None
+    made_at: str
+    era: object
+
+    # the trace that goes on
+    now: ClassVar[object] = None
 
     # gives the content of a Shadow that is known, while a function is traced
     read: ClassVar[Callable[[Shadow], torch.Tensor | None] | None] = None
@@ -48,10 +61,22 @@ class Shadow(torch.Tensor):
         )
         self.elem = elem
         self.known = known
+        self.viewed = None
+        self.made_at = ""
+        self.era = Shadow.now
         return self
 
     def __init__(self, *args: Any, **kwargs: Any):
         pass
+
+    def whole(self) -> Shadow:
+        """The Shadow that this one is a view of; itself when it is none."""
+        found = self.viewed() if self.viewed is not None else None
+        return self if found is None else found
+
+    def origin(self) -> str:
+        """Which tensor it is, for errors about one that got out of its trace."""
+        return f"a tensor that {f'{self.made_at} made' if self.made_at else 'was an input'} in a traced function"
 
     def __repr__(self, **ignored: Any) -> str:  # type: ignore[override]
         return f"traced tensor(shape={tuple(self.elem.shape)}, dtype={self.elem.dtype})"
@@ -81,11 +106,20 @@ class Shadow(torch.Tensor):
         twin = memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
         return twin
 
+    def __copy__(self) -> torch.Tensor:
+        return self.detach().requires_grad_(self.requires_grad)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TraceError(
+            f"{self.origin()} cannot be saved or sent: it holds no data; save what the compiled function gives"
+        )
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        leaked = next((item for item in pytree_leaves((args, kwargs or {})) if isinstance(item, Shadow)), None)
         raise TraceError(
-            f"a traced tensor met {func} outside of the traced function; keep nothing of what it computes "
-            "beyond its return value"
+            f"{leaked.origin() if leaked is not None else 'a traced tensor'} met {func} outside of it; it holds no data: "
+            "keep nothing of what the function computes beyond its return value"
         )
 
 

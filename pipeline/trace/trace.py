@@ -20,8 +20,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from mlsdk.errors import (
+    WHAT_TO_DO,
+    DataDependentControlFlow,
     InputMismatch,
     Misuse,
     TraceError,
@@ -34,17 +37,22 @@ from mlsdk.pipeline.ir import pytree
 from mlsdk.pipeline.ir.graph import Graph, Value
 from mlsdk.pipeline.ir.signature import RANDOM_STATE, Input, Output, Signature, State
 from mlsdk.pipeline.trace.builder import Builder
-from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
+from mlsdk.pipeline.trace.dtypes import ALLOWED, DTYPE_OF_TORCH, dense_array
 from mlsdk.pipeline.trace.frames import user_line, warn_user
 from mlsdk.pipeline.trace.functionalize import functionalize
 from mlsdk.pipeline.trace.lower import Lowering
-from mlsdk.pipeline.trace.recorder import WHAT_TO_DO, Capture, Recorder, Tape, storage_of
+from mlsdk.pipeline.trace.recorder import Capture, Recorder, Tape, storage_of
 from mlsdk.pipeline.trace.restore import Replacement, Snapshot, report_lost
 from mlsdk.pipeline.trace.scopes import Scopes
 from mlsdk.pipeline.trace.settings import tracing_settings
 from mlsdk.pipeline.trace.shadow import Shadow, shadow_like
 
 Modules = Mapping[str, torch.nn.Module]
+
+# Floats that the board computes as single.
+SHORT = (torch.float16, torch.bfloat16)
+# So many lines are named in a warning.
+LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -83,9 +91,14 @@ def trace(
         result = function(_copy_of(sample, dict(zip(keys, shadows))))
         if not isinstance(result, Mapping):
             raise TraceError(
-                f"{_name(function)} returns {type(result).__name__}; return a mapping of names to tensors, "
+                f"{_name(function)} returns {_kind(result)}; return a mapping of names to tensors, "
                 "or compile it with compile_automap"
             )
+        for key in result:
+            if not isinstance(key, str):
+                raise TraceError(
+                    f"{_name(function)} returns a result with the key {key!r:.60}, which is {_kind(key)}; keys are strings"
+                )
         return dict(result)
 
     leaves = [(key, sample[key]) for key in keys]
@@ -119,7 +132,11 @@ def trace_call(
 
 def _traced(run: _Trace, call: Callable[[Sequence[Shadow]], Any], spec: pytree.Spec | None) -> Traced:
     """Run a trace, and warn about traced tensors that the function stored somewhere."""
-    traced = run.run(call, spec)
+    try:
+        with _disable_current_modes():  # of a trace around this one
+            traced = run.run(call, spec)
+    finally:
+        Shadow.now = run.outer
     run.recorder.watch_results()
     name, made = run.name, run.recorder.made
     # without the cycles through the recorder, what is left is what the function kept
@@ -152,13 +169,19 @@ def _name(function: Any) -> str:
     return re.sub(r"\W+", "_", name).strip("_") or "graph"
 
 
+def _kind(value: Any) -> str:
+    """What a value is, in the words of a user."""
+    return "a tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
 def _check_sample(key: str, tensor: Any) -> None:
     """Raises InputMismatch when a sample cannot be an input."""
     if not isinstance(tensor, torch.Tensor):
         raise InputMismatch(f"input {key} is {type(tensor).__name__}, not a tensor; wrap it with torch.as_tensor")
     if tensor.dtype not in DTYPE_OF_TORCH:
-        kinds = ", ".join(DTYPE_OF_TORCH.values())
-        raise InputMismatch(f"input {key} has dtype {str(tensor.dtype).removeprefix('torch.')}; allowed are {kinds}")
+        raise InputMismatch(f"input {key} has dtype {str(tensor.dtype).removeprefix('torch.')}; allowed are {ALLOWED}")
+    if tensor.device.type == "meta":
+        raise InputMismatch(f"input {key} is on the device meta; give a tensor with data")
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise InputMismatch(f"input {key} is {tensor.layout} or quantised; make it a dense tensor")
 
@@ -183,6 +206,7 @@ class _Trace:
         modules: Modules,
         optimizers: Mapping[str, torch.optim.Optimizer],
     ):
+        self.outer, Shadow.now = Shadow.now, object()
         self.name = name
         self.leaves = leaves
         self.state = state
@@ -190,8 +214,7 @@ class _Trace:
         for key, tensor in state.items():
             if tensor.dtype not in DTYPE_OF_TORCH:
                 kind = str(tensor.dtype).removeprefix("torch.")
-                kinds = ", ".join(DTYPE_OF_TORCH.values())
-                raise TraceError(f"registered tensor {key} has dtype {kind}; allowed are {kinds}")
+                raise TraceError(f"registered tensor {key} has dtype {kind}; allowed are {ALLOWED}")
             self.names.setdefault(id(tensor), key)
         self.registered = {id(tensor): shadow_like(tensor) for tensor in state.values()}
         self.snapshot = Snapshot(self.names)
@@ -199,7 +222,7 @@ class _Trace:
         self.recorder = Recorder(self.registered, self.scopes.current, None, self._on_capture)
         for tensor in state.values():
             if tensor.layout == torch.strided and tensor.device.type == "cpu" and tensor.numel():
-                self.recorder.by_storage.setdefault(storage_of(tensor), tensor)
+                self.recorder.by_storage.setdefault(storage_of(tensor), []).append(tensor)
         for tensor in state.values():
             self.snapshot.watch_tensor(tensor)
         for module in modules.values():
@@ -222,6 +245,8 @@ class _Trace:
             if call_spec is None:
                 self._check_static(result)
             wanted = [self._output(key, value) for key, value in outputs]
+        except (DataDependentControlFlow, UnsupportedOperator) as error:
+            raise self._with_earlier(error, inputs) from error.__cause__
         finally:
             replaced, lost = self.snapshot.restore()
         report_lost(lost)
@@ -252,17 +277,36 @@ class _Trace:
             Shadow.read = outer
             hook.remove()
 
+    def _with_earlier(self, error: TraceError, inputs: Sequence[Shadow]) -> TraceError:
+        """The error that ended the run, which names what cannot be compiled of the operations before it, too."""
+        recorder = self.recorder
+        stand_ins = [*inputs, *(capture.shadow for capture in recorder.tape.captures.values())]
+        ends = [shadow for record in recorder.tape.records for shadow in record.results()]
+        builder = Builder()
+
+        def free(shadow: Shadow) -> Value | None:
+            known = shadow.dtype in DTYPE_OF_TORCH and any(shadow is one for one in stand_ins)
+            return builder.input("free", DTYPE_OF_TORCH[shadow.dtype], shadow.shape) if known else None
+
+        lowering = Lowering(builder, free)
+        try:
+            if recorder.tape.mutates:
+                recorder, stand_ins, ends, _ = functionalize(recorder.tape, stand_ins, ends)
+            values = lowering.run(recorder, ends)
+            error.partial = builder.graph(self.name, list(dict.fromkeys(values)))
+        except Exception:  # noqa: BLE001  half a program may end in any way; the first error is the one that counts
+            return error
+        return error.besides(lowering.misuses) if lowering.misuses else error
+
     def _check_static(self, result: Mapping[str, Any]) -> None:
         for key, value in result.items():
             if isinstance(value, pytree.STATIC) and value is not None:
-                raise TraceError(f"result {key} is {type(value).__name__}, not a tensor; wrap it with torch.as_tensor")
+                raise TraceError(f"result {key} is {_kind(value)}, not a tensor; wrap it with torch.as_tensor")
 
     def _output(self, key: str, value: Any) -> Shadow:
         """A result of the function; it may be a tensor of the closure itself."""
         if not isinstance(value, torch.Tensor):
-            raise TraceError(
-                f"result {key or 'of ' + self.name} is {type(value).__name__}, not a tensor; return tensors only"
-            )
+            raise TraceError(f"result {key or 'of ' + self.name} is {_kind(value)}, not a tensor; return tensors only")
         self.recorder.origin = ("", "")
         return self.recorder.shadow(value)
 
@@ -299,6 +343,26 @@ class _Trace:
             "register what may change",
             UnregisteredTensorWarning,
         )
+
+    def _warn_narrow(self) -> None:
+        """A cast to a short float rounds in torch, and not on the board."""
+        lines: dict[str, None] = {}
+        for record in self.recorder.tape.records:
+            if record.func == torch.ops.aten._to_copy.default and record.result.dtype in SHORT:
+                source = record.args[0]
+                if (
+                    source.dtype != record.result.dtype
+                    and source.is_floating_point()
+                    and self.recorder.known(source) is None
+                ):
+                    lines[f"{record.source} ({str(record.result.dtype).removeprefix('torch.')})"] = None
+        if lines:
+            shown = [*list(lines)[:LISTED], *(["..."] if len(lines) > LISTED else [])]
+            warn_user(
+                f"{self.name} casts to a shorter float at {', '.join(shown)}: such values are single on the board, and "
+                "keep all of its bits and its range where torch rounds (see float_dtype for short formats)",
+                TraceWarning,
+            )
 
     # --- the graph ---
 
@@ -356,7 +420,12 @@ class _Trace:
         ordered = [name for name in self.state if name in news]
         lowering = Lowering(builder, free)
         built = lowering.run(recorder, [*ends[: len(wanted)], *(news[name] for name in ordered)])
+        if lowering.misuses:
+            unsupported = UnsupportedOperator.listing(lowering.misuses, WHAT_TO_DO)
+            unsupported.partial = builder.graph(self.name, list(dict.fromkeys(built)))
+            raise unsupported
         self._warn_constants()
+        self._warn_narrow()
         builder.source = builder.scope = ""
         results = _Results(builder)
         outputs = [results.add(key, value) for key, value in zip(keys, built)]
@@ -377,6 +446,11 @@ class _Trace:
             advanced = builder.op("Add", random, builder.constant(np.array([0, 1], np.int32)))
             updates[RANDOM_STATE] = results.add(f"{RANDOM_STATE}.next", advanced)
             state.append(State(RANDOM_STATE, "int32", (2,), random.name, None))
+        if not outputs and not updates:
+            raise TraceError(
+                f"{self.name} returns an empty mapping and changes no registered tensor, so that the program would do "
+                "nothing; return what it computes"
+            )
         order = {name: place for place, name in enumerate([*self.state, RANDOM_STATE])}
         lead = len(self.leaves)
         builder.inputs[lead:] = sorted(
@@ -438,6 +512,6 @@ def _captured_constant(builder: Builder, capture: Capture) -> Value:
     tensor = capture.tensor.detach()
     if tensor.dtype not in DTYPE_OF_TORCH:
         kind = str(tensor.dtype).removeprefix("torch.")
-        raise TraceError(f"{_described(capture)} has dtype {kind}; allowed are {', '.join(DTYPE_OF_TORCH.values())}")
+        raise TraceError(f"{_described(capture)} has dtype {kind}; allowed are {ALLOWED}")
     # a copy: the graph must not change when the user's tensor does
-    return builder.constant(tensor.clone().contiguous().numpy(), name=capture.name or "constant")
+    return builder.constant(dense_array(tensor.clone()), name=capture.name or "constant")

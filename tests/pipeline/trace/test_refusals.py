@@ -155,10 +155,10 @@ def test_all_unsupported_operators_at_once():
 
 
 def test_other_dtypes_are_named():
-    with pytest.raises(UnsupportedOperator, match="bfloat16 at .*use one of float32, float64"):
-        trace(lambda inputs: {"y": inputs["x"].bfloat16().float()}, {"x": x})
-    with pytest.raises(InputMismatch, match="input x has dtype bfloat16; allowed are float32"):
-        trace(lambda inputs: inputs, {"x": x.bfloat16()})
+    with pytest.raises(UnsupportedOperator, match="int16 at .*use one of float32, float64"):
+        trace(lambda inputs: {"y": inputs["x"].short().float()}, {"x": x})
+    with pytest.raises(InputMismatch, match="input x has dtype int16; allowed are float32"):
+        trace(lambda inputs: inputs, {"x": x.short()})
     with pytest.raises(InputMismatch, match="input x has dtype complex64"):
         trace(lambda inputs: inputs, {"x": x.to(torch.complex64)})
     with pytest.raises(TraceError, match="registered tensor w has dtype int8"):
@@ -168,7 +168,7 @@ def test_other_dtypes_are_named():
 def test_inputs_and_results_are_tensors():
     with pytest.raises(InputMismatch, match="input x is int, not a tensor"):
         trace(lambda inputs: inputs, {"x": 3})
-    with pytest.raises(TraceError, match="returns Shadow; return a mapping"):
+    with pytest.raises(TraceError, match="returns a tensor; return a mapping"):
         trace(lambda inputs: inputs["x"], {"x": x})
     with pytest.raises(TraceError, match="result y is int, not a tensor"):
         trace(lambda inputs: {"y": 3}, {"x": x})
@@ -253,7 +253,7 @@ def test_tensors_kept_outside_are_warned_about():
 
     with pytest.warns(TraceWarning, match=f"stores tensors that it computes at {here(stores)}"):
         trace(stores, {"x": x})
-    with pytest.raises(TraceError, match="a traced tensor met aten.add"):
+    with pytest.raises(TraceError, match="in a traced function met aten.add"):
         kept[0] + 1
     with pytest.warns(TraceWarning, match="assigns traced tensors to Caching.cache"):
         trace(lambda inputs: {"y": model(inputs["x"])}, {"x": x})
