@@ -285,7 +285,8 @@ class PostgresLocks:
 
     def _holder(self, number: int, what: str) -> str:
         query = sa.text(
-            "SELECT a.application_name, to_char(a.state_change, 'YYYY-MM-DD HH24:MI:SS') FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory'"
+            "SELECT a.application_name, to_char(a.state_change, 'YYYY-MM-DD HH24:MI:SS') "
+            "FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory'"
             " AND l.granted AND l.objsubid = 1 AND l.classid = :high AND l.objid = :low LIMIT 1"
         )
         high, low = (number >> 32) & 0xFFFFFFFF, number & 0xFFFFFFFF

@@ -16,7 +16,7 @@ class Told:
     task: str  # task_id
     phase: str
     label: str
-    outcome: str  # built, cached, failed
+    outcome: str  # started, built, failed
     seconds: float = 0.0
     reason: str = ""
     error: str = ""

@@ -11,6 +11,8 @@ nothing, so that is safe for it; a program that has used torch takes one.
 from __future__ import annotations
 
 import logging
+import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,10 +55,11 @@ def _by_luigi(goals: Sequence[luigi.Task], session: Session, engine: Engine) -> 
     before, log.disabled = log.disabled, True
     if engine.jobs > 1:
         session.channel = Channel()
+    scheduler = _scheduler(engine)
     try:
         # The worker asks complete() again after run(), and leaves the user's signal handlers alone.
         worker = Worker(
-            scheduler=_scheduler(engine),
+            scheduler=scheduler,
             worker_processes=engine.jobs,
             check_complete_on_run=True,
             no_install_shutdown_handler=True,
@@ -70,7 +73,7 @@ def _by_luigi(goals: Sequence[luigi.Task], session: Session, engine: Engine) -> 
             good = worker.run() and good
     finally:
         log.disabled = before
-        session.hear(in_order(list(goals)))
+        session.hear(in_order(list(goals)), lambda task: _how_it_ended(scheduler, task))
         if session.channel is not None:
             session.channel.close()
             session.channel = None
@@ -80,6 +83,15 @@ def _by_luigi(goals: Sequence[luigi.Task], session: Session, engine: Engine) -> 
         raise WorkflowError(
             "not everything could be completed: a worker was killed, or another one still computes it; run it again"
         )
+
+
+def _how_it_ended(scheduler: Any, task: str) -> str:
+    """What Luigi says of a worker process that told nothing."""
+    match = re.search(r"exit code (-?\d+)", str(scheduler.fetch_error(task_id=task).get("error", "")))
+    if match is None:
+        return "has ended"
+    code = int(match[1])
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"has ended with code {code}"
 
 
 def _scheduler(engine: Engine) -> Any:

@@ -198,6 +198,7 @@ class Session:
                 return
             reason = "forced" if self._is_forced(task) else self.store.reason(recipe, task.label)
             scheduler.tell(task, reason, 0, dashboard=True)
+            self._tell(task, "started")
             self.listener(Progress("start", task.phase_name, task.label, 0.0, reason))
             clock = time.perf_counter()
             outputs = task.compute(inputs, self._services(task))
@@ -230,7 +231,8 @@ class Session:
         if done.outcome == "cached" and name in self.done:
             return
         self.done[name] = done
-        self._tell(done.task, done.outcome, done.seconds, done.reason)
+        if done.outcome == "built":
+            self._tell(done.task, done.outcome, done.seconds, done.reason)
         if not self.keep_answers and done.outcome == "cached":
             return
         if name not in self.told:
@@ -267,22 +269,22 @@ class Session:
         wanted = {task.task_id for task in tasks}
         self.done = {name: done for name, done in self.done.items() if name in wanted}
 
-    def hear(self, goals: list[luigi.Task]) -> None:
-        """Take over what worker processes did for these tasks."""
+    def hear(self, goals: list[luigi.Task], how_it_ended: Callable[[str], str]) -> None:
+        """Take over what worker processes did for these tasks. Of one that was killed, `how_it_ended` knows more."""
         if self.channel is None:
             return
         tasks = {task.task_id: task for task in goals if isinstance(task, ContentTask)}
-        for told in self.channel.heard():
-            task = tasks.get(told.task)
-            if task is None:
-                continue
-            if told.outcome == "failed":
-                if self.failure is None:
-                    self.failure = Failure(told.phase, told.label, WorkerError.of(told))
-                continue
-            action = self.resolve(task)
-            if action is not None and told.outcome == "built":
-                self.done[told.task] = Done(task, action, told.outcome, told.seconds, told.reason)
+        last = {told.task: told for told in self.channel.heard() if told.task in tasks}
+        for told in last.values():
+            if told.outcome == "built":
+                action = self.resolve(tasks[told.task])
+                if action is not None:
+                    self.done[told.task] = Done(tasks[told.task], action, told.outcome, told.seconds, told.reason)
+            elif told.outcome == "failed" and self.failure is None:
+                self.failure = Failure(told.phase, told.label, WorkerError.of(told))
+            elif told.outcome == "started" and self.failure is None:
+                error = WorkerError(f"its worker process {how_it_ended(told.task)}; run the same command again")
+                self.failure = Failure(told.phase, told.label, error)
 
     # -- end ---------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -142,3 +143,30 @@ def test_a_lock_is_not_inherited_by_other_programs(tmp_path):
     assert locks.is_free(tmp_path / "lock")
     assert child.poll() is None
     child.communicate(b"\n")
+
+
+@pytest.mark.backends("folder")
+def test_a_file_system_without_locks_is_refused(root, monkeypatch):
+    """Silence would mean two holders of one lock."""
+    with stores.open(root) as store:
+
+        def flock(descriptor, mode):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+        monkeypatch.setattr("mlsdk.store.locks.fcntl.flock", flock)
+        with pytest.raises(stores.StoreError, match=r"this file system has no file locks \(flock\)"):
+            store.get(Recipe("P", 1))
+        monkeypatch.undo()
+
+
+@pytest.mark.backends("folder")
+def test_a_planted_temporary_file_is_not_followed(root, tmp_path, monkeypatch):
+    target = tmp_path / "target"
+    target.write_bytes(b"mine")
+    with stores.open(root) as store:
+        monkeypatch.setattr("mlsdk.store.owner.Owner.file_name", lambda self: "h-1-1-0123456789abcdef")
+        store.leases.close()
+        (root / "tmp" / "h-1-1-0123456789abcdef").symlink_to(target)
+        with pytest.raises(OSError, match="File exists"):
+            store.objects.put_many([b"content"])
+    assert target.read_bytes() == b"mine"

@@ -70,16 +70,20 @@ def test_a_failure_in_a_worker_is_told(store):
     assert query.log(store)[0]["status"] == "failed"
 
 
-def test_a_killed_worker_is_told_and_the_next_run_goes_on(store, monkeypatch):
-    """The place is passed in a child, which SIGKILL takes; the first process says that not all is complete."""
+@pytest.mark.parametrize("place", ["task.inputs_read", "task.computed", "object.written", "index.inserted"])
+def test_a_killed_worker_is_told_and_the_next_run_goes_on(store, place):
+    """SIGKILL takes each worker at its first pass of the place; what is told names the phase and the signal."""
     from mlsdk.store import failpoints
 
-    failpoints.configure("task.inputs_read:1:kill")
+    failpoints.configure(f"{place}:1:kill")
     try:
-        with pytest.raises(WorkflowError, match="a worker was killed"):
+        with pytest.raises((complete.BuildFailed, WorkflowError)) as info:
             complete.workflow(Example(), store=store.root, scheduler=Engine("luigi", 2))
     finally:
         failpoints.configure(None)
+    if place != "task.inputs_read":  # before it has begun, there is nothing to name
+        assert "its worker process was killed by SIGKILL; run the same command again" in str(info.value)
+        assert info.value.phase in ("Train", "Data")
     assert set(complete.workflow(Example(), store=store.root).phases.values()) <= {"built", "cached"}
     invariants.check(store.root)
 
