@@ -77,6 +77,10 @@ class Scheme:
     def unit_lw(self, dtype: str) -> int:
         return QUAD_LW[dtype] if self.lane is not None else 1
 
+    def inside_mab(self, axes: Sequence[int]) -> bool:
+        """Whether each MAB holds these axes whole."""
+        return all(d.level == LOCAL or d.n == 1 for a in axes for d in self.axes[a])
+
     def addresses(self, dtype: str) -> int:
         return self.units * self.unit_lw(dtype)
 

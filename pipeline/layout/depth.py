@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.ir.graph import Attr, Node
 from mlsdk.pipeline.ir.layout import Layout, Sub
 from mlsdk.pipeline.ir.planes import Split, plane_scheme
 from mlsdk.pipeline.ir.scheme import BLOCK
@@ -59,8 +59,8 @@ def to_depth(planner: Planner, node: Node, window: Window, dtype: str, split: Sp
     filters, before = deep_filters(weights, s, window.before)
     out = planner.shape(node.outputs[0])
     after = [max(0, o - 1 + k - b - n) for o, k, b, n in zip(out[2:], filters.shape[2:], before, depth[2:])]
-    attrs = {"group": 1, "dilations": (1, 1), "strides": (1, 1), "pads": (*before, *after)}
-    attrs["kernel_shape"] = filters.shape[2:]
+    attrs: dict[str, Attr] = {"group": 1, "dilations": (1, 1), "strides": (1, 1), "pads": (*before, *after)}
+    attrs["kernel_shape"] = tuple(filters.shape[2:])
     inputs = (seen, planner.new_constant(f"{w}.depth", filters), *node.inputs[2:])
     return replace(node, inputs=inputs, attrs=attrs)
 

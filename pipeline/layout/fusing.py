@@ -31,7 +31,7 @@ def fuse(
     kernel, operands = kernel or node.op, list(operands)
     if not fusible(kernel, [dtype, *(planner.device_dtype(name) for name in operands)]):
         return node, operands, kernel
-    steps = (json.dumps([kernel, list(range(len(operands))), kernel_attrs(kernel, node)]),)
+    steps: tuple[str, ...] = (json.dumps([kernel, list(range(len(operands))), kernel_attrs(kernel, node)]),)
     inputs, taken = operands, []
     for name in dict.fromkeys(operands):
         source = _source(planner, node, name, scheme)
@@ -87,7 +87,7 @@ def _merged(
     result = len(mine) + len(first) - 1
     moved = [result if n == name else mine.index(n) for n in inputs]
     joined = (
-        *(_moved(step, theirs, len(mine)) for step in first),
+        *(_moved(str(step), theirs, len(mine)) for step in first),
         *(_moved(step, moved, len(mine) + len(first)) for step in steps),
     )
     types = tuple(planner.device_dtype(n) for n in mine)

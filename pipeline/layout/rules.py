@@ -7,19 +7,14 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.graph import Node
-from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
+from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
-from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, local_rows, spread
-from mlsdk.pipeline.layout import drawing, gradients, moving, normalizing, pointwise, reducing, windows
+from mlsdk.pipeline.layout import drawing, gradients, moving, normalizing, pointwise, products, reducing, windows
 from mlsdk.pipeline.layout.fusing import fuse
-from mlsdk.pipeline.layout.moving import MOVED, anywhere, known, reshape
+from mlsdk.pipeline.layout.moving import MOVED, anywhere, known
 from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of
-from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
-from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, mode_of, weights_layout
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS
 from mlsdk.pipeline.ops.table import attributes
 
@@ -174,7 +169,7 @@ def softmax(planner: Planner, node: Node) -> None:
     axis = int(attributes(node)["axis"]) % len(shape) if shape else 0
     axes = (axis,) if shape else ()
     scheme = planner.scheme_of(source)
-    if scheme is None or _thin(scheme, shape) or not inside_mab(scheme, axes):
+    if scheme is None or _thin(scheme, shape) or not scheme.inside_mab(axes):
         lane = axis if shape and shape[axis] > 1 else choose_lane(shape)
         scheme = _rows_only(shape, lane, axes)
     operand = planner.want(source, scheme, reason=f"{node.op} along {axis}")
@@ -188,7 +183,7 @@ def argument(planner: Planner, node: Node) -> None:
     axis = int(attributes(node)["axis"]) % len(shape) if shape else 0
     axes = (axis,) if shape else ()
     scheme = planner.scheme_of(source)
-    if scheme is None or _thin(scheme, shape) or not inside_mab(scheme, axes):
+    if scheme is None or _thin(scheme, shape) or not scheme.inside_mab(axes):
         lane = axis if shape and shape[axis] > 1 else choose_lane(shape)
         scheme = _rows_only(shape, lane, axes)
     operand = planner.want(source, scheme, reason=f"{node.op} along {axis}")
@@ -196,10 +191,6 @@ def argument(planner: Planner, node: Node) -> None:
     if len(planner.shape(out)) != len(shape):
         reduced = reduced.drop(axis)
     planner.put(replace(node, attrs={**node.attrs, "reduced": axes}), "argument", [operand], [reduced])
-
-
-def inside_mab(scheme: Scheme, axes: Sequence[int]) -> bool:
-    return all(d.level == LOCAL or d.n == 1 for a in axes for d in scheme.axes[a])
 
 
 def data_inputs(node: Node) -> tuple[str, ...]:
@@ -248,260 +239,6 @@ def _cast(planner: Planner, node: Node, source: str, dtype: str, narrow: str) ->
     planner.put(node, "elementwise", [source], [scheme], dtypes=[dtype], kernel=kernel, pad=pad)
 
 
-# ---- products -----------------------------------------------------------------------------------------------------
-
-
-def matmul(planner: Planner, node: Node) -> None:
-    a, b = node.inputs[:2]
-    shape_a, shape_b = planner.shape(a), planner.shape(b)
-    if len(shape_a) == 1 or len(shape_b) == 1:
-        _vectors(planner, node, a, b)
-        return
-    _product(planner, node, a, b, None, False, False)
-
-
-def _vectors(planner: Planner, node: Node, a: str, b: str) -> None:
-    """A product with a vector: seen as one with a matrix of one row or column."""
-    shape_a, shape_b = planner.shape(a), planner.shape(b)
-    if len(shape_a) == 1:
-        a = _viewed(planner, node, a, (1, *shape_a))
-    if len(shape_b) == 1:
-        b = _viewed(planner, node, b, (*shape_b, 1))
-    batch = planner.shape(a)[:-2] if len(shape_a) > 1 else planner.shape(b)[:-2]
-    full = (*batch, planner.shape(a)[-2], planner.shape(b)[-1])
-    middle = planner.temporary(node.outputs[0], full)
-    _product(
-        planner,
-        replace(node, name=planner.fresh(node.name), inputs=(a, b), outputs=(middle,)),
-        a,
-        b,
-        None,
-        False,
-        False,
-    )
-    reshape(
-        planner,
-        Node(planner.fresh(f"{node.name}.flat"), "Reshape", (middle,), node.outputs, {}, node.source, node.scope),
-    )
-
-
-def _viewed(planner: Planner, node: Node, name: str, shape: tuple[int, ...]) -> str:
-    name = anywhere(planner, name)
-    seen = planner.temporary(name, shape)
-    reshape(planner, Node(planner.fresh(f"{node.name}.as"), "Reshape", (name,), (seen,), {}, node.source, node.scope))
-    return seen
-
-
-def gemm(planner: Planner, node: Node) -> None:
-    attrs = attributes(node)
-    a, b = node.inputs[:2]
-    c = node.inputs[2] if len(node.inputs) > 2 else ""
-    a = _scaled(planner, node, a, float(attrs["alpha"]))
-    c = _scaled(planner, node, c, float(attrs["beta"])) if c else c
-    _product(planner, node, a, b, c or None, bool(attrs["transA"]), bool(attrs["transB"]))
-
-
-def _scaled(planner: Planner, node: Node, name: str, factor: float) -> str:
-    if factor == 1.0:
-        return name
-    factors = planner.new_constant(f"{node.name}.factor", np.array(factor, planner.value(name).dtype))
-    return planner.apply(node, "Mul", (name, factors), planner.shape(name))
-
-
-def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, trans_a: bool, trans_b: bool) -> None:
-    out = node.outputs[0]
-    shape_a, shape_b, shape_c = planner.shape(a), planner.shape(b), planner.shape(out)
-    rank = len(shape_c)
-    if trans_a:  # rank 2
-        shape_a = shape_a[::-1]
-    k, n = shape_a[-1], shape_c[-1]
-    wide_a = (1,) * (rank - len(shape_a)) + shape_a
-    wide_b = (1,) * (rank - len(shape_b)) + shape_b
-    batch = [x for x in range(rank - 2) if wide_b[x] > 1]
-
-    mode = mode_of(planner.device_dtype(a), _weights_dtype(planner, b), planner.halves)
-    columns = not batch and columns_pay(mode, prod(shape_c[:-1]), k, n)
-    if columns:
-        scheme_a = Scheme(spread(shape_a[:-1], None, levels=(L1B, MAB)).axes + (_blocks(k, -1),), rank - 1, _ALL)
-        scheme_c = Scheme((*scheme_a.axes[:-1], (*_ALL, *_blocks(-(-n // EXTENT[L2B]), -1))), rank - 1)
-    else:
-        scheme_a = _rows_scheme(planner, a, shape_a, trans_a, batch, rank) or _new_rows(wide_a, batch, shape_c)
-        scheme_c = _with_lane(scheme_a, n, shape_c, wide_a)
-    own_a = scheme_a.restrict(shape_a, (*shape_c[:-1], k))
-    a_placed = planner.want(a, own_a.permute((1, 0)) if trans_a else own_a, reason=f"rows of {node.op}")
-
-    dtype_b = _weights_dtype(planner, b)
-    mode = mode_of(planner.device_dtype(a_placed), dtype_b, planner.halves)
-    batch_subs = []
-    for x in range(rank - len(shape_b), rank - 2):
-        batch_subs.append(_batch_subs(scheme_c, x, batch) if x in batch else ())
-    of_b = {s.level for axis in batch_subs for s in axis}
-    others = [d for x, axis in enumerate(scheme_c.axes[:-1]) if x not in batch for d in axis]
-    copied = [Sub(d.n, d.level, d.stride) for d in others if d.level in of_b and d.level != LOCAL and d.n > 1]
-    layout_b = weights_layout(mode, k, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied)
-    b_placed = planner.want_layout(b, layout_b, dtype_b, reason=f"weights of {node.op}")
-
-    dtype_c = {"d": "double"}.get(mode.name, "half" if planner.halves else "single")
-    batches = prod(d.n for x in batch for d in scheme_c.axes[x] if d.level == LOCAL)
-    inputs = [a_placed, b_placed]
-    fused = bias is not None and _fusable(planner, bias, n, dtype_c)
-    if bias is not None and fused:
-        wanted = "double" if dtype_c == "double" else "single"
-        inputs.append(
-            planner.want(bias, scheme_c.restrict(planner.shape(bias), shape_c), wanted, reason=f"bias of {node.op}")
-        )
-    pad = LANES if all(planner.values[name].pad in (ZERO, LANES) for name in inputs[1:]) else ANY
-    if bias is None or fused:
-        planner.put(node, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
-        return
-    middle = planner.temporary(out, shape_c)
-    part = replace(node, name=planner.fresh(f"{node.name}.product"), outputs=(middle,), inputs=(a, b))
-    planner.put(part, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
-    elementwise(
-        planner, Node(planner.fresh(f"{node.name}.bias"), "Add", (middle, bias), (out,), {}, node.source, node.scope)
-    )
-
-
-_ALL = (Digit(EXTENT[L2B], L2B, 1),)
-
-
-def _blocks(n: int, rank: int) -> tuple[Digit, ...]:
-    blocks = -(-n // BLOCK)
-    return (Digit(blocks, LOCAL, rank),) if blocks > 1 else ()
-
-
-def _weights_dtype(planner: Planner, b: str) -> str:
-    """Constant weights are stored as what the product reads."""
-    dtype = planner.device_dtype(b)
-    return "half" if b in planner.graph.constants and planner.halves and dtype != "double" else dtype
-
-
-def columns_pay(mode: Mode, m: int, k: int, n: int) -> bool:
-    """Whether a product of few rows is quicker when the L2Bs share the columns and each has all rows: every weight goes to
-    one L2B (eight of them take 256 LW a step), not to all (32)."""
-    blocks = -(-k // BLOCK) * mode.steps * -(-n // BLOCK) * mode.outs
-    if n < EXTENT[L2B] * BLOCK:
-        return False
-
-    def steps(parts: int) -> float:
-        rows = -(-m // (EXTENT[L2B] * EXTENT[L1B] * EXTENT[MAB] // parts))
-        return max(blocks / parts * mode.period(-(-rows // 4)), blocks * mode.block_lw / (32 * parts))
-
-    spreading = 64 + m * k / 4 / 32
-    return steps(EXTENT[L2B]) + spreading < steps(1)
-
-
-def _fusable(planner: Planner, bias: str, n: int, dtype_c: str) -> bool:
-    """Whether a bias can start the accumulators: one row of n values, singles (doubles), small enough for L1BM."""
-    shape = planner.shape(bias)
-    if not shape or prod(shape) != n or shape[-1] != n:
-        return False
-    wanted = "double" if dtype_c == "double" else "single"
-    dtype = planner.device_dtype(bias)
-    free = bias in planner.graph.constants or planner.placed(bias) is None
-    if dtype != wanted and not (free and wanted == "single" and dtype == "half"):
-        return False
-    return -(-n // BLOCK) * (4 if wanted == "double" else 2) * 4 <= LB_BIAS_SIZE
-
-
-def _rows_scheme(
-    planner: Planner, a: str, shape: tuple[int, ...], trans: bool, batch: list[int], rank: int
-) -> Scheme | None:
-    """The scheme in which A lies, if the product can work in it: all of k inside a MAB, in the order row, block."""
-    found = planner.scheme_of(a)
-    if found is None or found.copies or len(shape) != rank:
-        return None
-    scheme = found.permute((1, 0)) if trans else found
-    last = len(shape) - 1
-    if scheme.lane != last:
-        return None
-    if not inside_mab(scheme, (last,)):
-        return None
-    local = scheme.local
-    if any(axis == last for axis, _ in local) and local[-1][0] != last:
-        return None
-    if sum(axis == last for axis, _ in local) > 1:
-        return None
-    for x in batch:
-        if any(d.level in (L1B, MAB) and d.n > 1 for d in scheme.axes[x]):
-            return None
-    outer = [axis for axis, _ in local if axis in batch]
-    if outer and prod(d.n for axis, d in local if axis not in batch and axis != last) % ALIGN:
-        return None
-    if outer and [axis for axis, _ in local[: len(outer)]] != outer:
-        return None
-    return scheme
-
-
-#: local rows of a batch, where a MAB has several: so that each batch starts a granule of its image
-ALIGN = 8
-
-
-def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]) -> Scheme:
-    """A's scheme where it lies nowhere yet: batches over L2B and LM, rows over the rest, k inside each MAB."""
-    full = (*shape_c[:-1], shape[-1])
-    last = len(full) - 1
-    if not batch:
-        return local_rows(full, last)
-    axes: list[tuple[Digit, ...]] = [() for _ in full]
-    free, rank = EXTENT[L2B], 2 * len(full) + 2
-    step = 1
-    for x in batch:
-        n = full[x]
-        take = min(free, n)
-        take = -(-n // -(-n // take))
-        rest = -(-n // take)
-        digits = [Digit(take, L2B, step)] if take > 1 else []
-        if rest > 1:
-            digits.append(Digit(rest, LOCAL, rank))
-        axes[x], rank = tuple(digits), rank - 1
-        free, step = free // take, step * take
-    rows = [n if x not in batch and x != last else 1 for x, n in enumerate(full)]
-    inner = spread(rows, None, levels=(L1B, MAB))
-    for x, axis in enumerate(inner.axes):
-        if x not in batch and x != last:
-            axes[x] = axis
-    local = [(x, i) for x, axis in enumerate(axes) for i, d in enumerate(axis) if d.level == LOCAL and x not in batch]
-    if local and any(d.level == LOCAL for x in batch for d in axes[x]):
-        x, i = min(local, key=lambda item: axes[item[0]][item[1]].stride)
-        padded = list(axes[x])
-        padded[i] = replace(padded[i], n=-(-padded[i].n // ALIGN) * ALIGN)
-        axes[x] = tuple(padded)
-    elif any(d.level == LOCAL for x in batch for d in axes[x]):
-        axes[last - 1] = (*axes[last - 1], Digit(ALIGN, LOCAL, 1))
-    blocks = -(-full[last] // BLOCK)
-    axes[last] = (Digit(blocks, LOCAL, 0),) if blocks > 1 else ()
-    return Scheme(tuple(axes), last)
-
-
-def _with_lane(scheme: Scheme, n: int, shape_c: tuple[int, ...], wide_a: tuple[int, ...]) -> Scheme:
-    """C's scheme from A's: the same rows, n in place of k."""
-    last = len(shape_c) - 1
-    ranks = [d.stride for _, d in scheme.local]
-    low = min(ranks, default=1) - 1
-    blocks = -(-n // BLOCK)
-    axes = list(scheme.axes)
-    axes[last] = (Digit(blocks, LOCAL, low),) if blocks > 1 else ()
-    lifted = tuple(
-        tuple(replace(d, stride=d.stride + 1 - min(low, 0)) if d.level == LOCAL else d for d in axis) for axis in axes
-    )
-    return Scheme(lifted, last, scheme.copies)
-
-
-def _batch_subs(scheme: Scheme, axis: int, batch: list[int]) -> tuple[Sub, ...]:
-    """A batch axis of B: spatial digits as in C, local ones counted in whole matrices."""
-    strides: dict[tuple[int, int], int] = {}
-    step = 1
-    for x, d in reversed([(x, d) for x, d in scheme.local if x in batch]):
-        strides[x, d.stride] = step
-        step *= d.n
-    return tuple(
-        Sub(d.n, ADDR, strides[axis, d.stride]) if d.level == LOCAL else Sub(d.n, d.level, d.stride)
-        for d in scheme.axes[axis]
-        if d.n > 1
-    )
-
-
 RULES: dict[str, Rule] = {
     "ReduceSum": reduction,
     "ReduceMean": reduction,
@@ -511,12 +248,11 @@ RULES: dict[str, Rule] = {
     "ArgMax": argument,
     "ArgMin": argument,
     "Cast": cast,
-    "MatMul": matmul,
-    "Gemm": gemm,
     **pointwise.RULES,
     **moving.RULES,
     **reducing.RULES,
     **windows.RULES,
+    **products.RULES,
     **normalizing.RULES,
     **gradients.RULES,
     **drawing.RULES,

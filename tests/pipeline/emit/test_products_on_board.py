@@ -72,3 +72,63 @@ def test_products_that_need_several_tiles_or_pieces(m, k, n):
     graph = graph_of("Gemm", {"a": ("float32", a.shape)}, {"y": ("float32", (m, n))}, {}, {"b": b, "c": c})
     result, _ = run(graph, {"a": a}, "mixed")
     check(result["y"], a, b, c, "mixed")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+@pytest.mark.parametrize(("a", "b"), [((4, 6), (6, 3)), ((2, 5, 7), (7, 9)), ((5,), (5, 4)), ((3, 2, 8), (3, 8, 1))])
+def test_products_of_integers_are_exact(a, b, dtype):
+    """They came out as zeros once: the matrix registers know floats only."""
+    rng = np.random.default_rng(3)
+    low, high = (0, 256) if dtype == "uint8" else (-(2**20), 2**20)
+    x, y = (rng.integers(low, high, s).astype(dtype) for s in (a, b))
+    wide = np.matmul(x.astype(np.int64), y.astype(np.int64))
+    want = wide.astype(np.uint8 if dtype == "uint8" else np.int32).astype(dtype)  # modulo 2^32
+    graph = graph_of("MatMul", {"a": (dtype, a), "b": (dtype, b)}, {"y": (dtype, want.shape)})
+    result, _ = run(graph, {"a": x, "b": y}, "float")
+    np.testing.assert_array_equal(result["y"], want)
+
+
+def test_integer_gemm_adds_its_bias():
+    rng = np.random.default_rng(4)
+    a, b, c = (rng.integers(-9, 9, s) for s in ((7, 4), (5, 7), (5,)))
+    graph = graph_of(
+        "Gemm", {"a": ("int64", (7, 4)), "b": ("int64", (5, 7)), "c": ("int64", (5,))}, {"y": ("int64", (4, 5))},
+        {"transA": 1, "transB": 1},
+    )  # fmt: skip
+    result, _ = run(graph, {"a": a, "b": b, "c": c}, "mixed")
+    np.testing.assert_array_equal(result["y"], a.T @ b.T + c)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 100, 257), (16, 33, 130), (130, 16, 300), (1, 17, 1000)])
+def test_few_rows_share_columns(m, k, n, dtype):
+    rng = np.random.default_rng(5)
+    a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n), (n,)))
+    graph = graph_of("Gemm", {"a": ("float32", a.shape)}, {"y": ("float32", (m, n))}, {}, {"b": b, "c": c})
+    result, _ = run(graph, {"a": a}, dtype)
+    check(result["y"], a, b, c, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("m", "k", "n", "dtype"), [(5, 17000, 3, "float"), (2, 33000, 17, "mixed"), (1030, 70, 8200, "half")]
+)
+def test_rows_that_do_not_fit_lm_are_cut(m, k, n, dtype):
+    rng = np.random.default_rng(6)
+    a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n), (n,)))
+    graph = graph_of("Gemm", {"a": ("float32", a.shape)}, {"y": ("float32", (m, n))}, {}, {"b": b, "c": c})
+    if m * n > 10**6:  # its emission and its steps; running it takes long
+        assert compiled(graph, dtype)
+        return
+    result, _ = run(graph, {"a": a}, dtype)
+    check(result["y"], a, b, c, dtype)
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.5, 2.0), (3.0, 0.25), (1.0, 0.0)])
+def test_gemm_with_factors(alpha, beta):
+    rng = np.random.default_rng(7)
+    a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((5, 7), (7, 9), (5, 1)))
+    shapes = {key: ("float32", v.shape) for key, v in (("a", a), ("b", b), ("c", c))}
+    graph = graph_of("Gemm", shapes, {"y": ("float32", (5, 9))}, {"alpha": alpha, "beta": beta})
+    result, _ = run(graph, {"a": a, "b": b, "c": c}, "float")
+    check(result["y"], alpha * a, b, beta * c, "float")

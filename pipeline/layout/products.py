@@ -1,0 +1,429 @@
+"""The planner's rules for matrix products: A's rows are shared out, B's weights stream to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import gcd, prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mlsdk.device import spec
+from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
+from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme, local_rows, spread
+from mlsdk.pipeline.layout.moving import anywhere, reshape
+from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
+from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, mode_of, weights_layout
+from mlsdk.pipeline.ops.table import attributes
+
+if TYPE_CHECKING:
+    from mlsdk.pipeline.layout.planner import Planner
+
+BANK = spec.LM_WORDS // 2 - 8  # long words of LM that a tile may take
+
+
+def matmul(planner: Planner, node: Node) -> None:
+    a, b = node.inputs[:2]
+    shape_a, shape_b = planner.shape(a), planner.shape(b)
+    if len(shape_a) == 1 or len(shape_b) == 1:
+        _vectors(planner, node, a, b)
+        return
+    _product(planner, node, a, b, None, False, False)
+
+
+def _vectors(planner: Planner, node: Node, a: str, b: str) -> None:
+    """A product with a vector: seen as one with a matrix of one row or column."""
+    shape_a, shape_b = planner.shape(a), planner.shape(b)
+    if len(shape_a) == 1:
+        a = _viewed(planner, node, a, (1, *shape_a))
+    if len(shape_b) == 1:
+        b = _viewed(planner, node, b, (*shape_b, 1))
+    batch = planner.shape(a)[:-2] if len(shape_a) > 1 else planner.shape(b)[:-2]
+    full = (*batch, planner.shape(a)[-2], planner.shape(b)[-1])
+    middle = planner.temporary(node.outputs[0], full)
+    _product(
+        planner,
+        replace(node, name=planner.fresh(node.name), inputs=(a, b), outputs=(middle,)),
+        a,
+        b,
+        None,
+        False,
+        False,
+    )
+    reshape(
+        planner,
+        Node(planner.fresh(f"{node.name}.flat"), "Reshape", (middle,), node.outputs, {}, node.source, node.scope),
+    )
+
+
+def _viewed(planner: Planner, node: Node, name: str, shape: tuple[int, ...]) -> str:
+    name = anywhere(planner, name)
+    seen = planner.temporary(name, shape)
+    reshape(planner, Node(planner.fresh(f"{node.name}.as"), "Reshape", (name,), (seen,), {}, node.source, node.scope))
+    return seen
+
+
+def gemm(planner: Planner, node: Node) -> None:
+    attrs = attributes(node)
+    a, b = node.inputs[:2]
+    c = node.inputs[2] if len(node.inputs) > 2 else ""
+    a = _scaled(planner, node, a, float(attrs["alpha"]))
+    c = _scaled(planner, node, c, float(attrs["beta"])) if c else c
+    _product(planner, node, a, b, c or None, bool(attrs["transA"]), bool(attrs["transB"]))
+
+
+def _scaled(planner: Planner, node: Node, name: str, factor: float) -> str:
+    if factor == 1.0:
+        return name
+    factors = planner.new_constant(f"{node.name}.factor", np.array(factor, planner.value(name).dtype))
+    return planner.apply(node, "Mul", (name, factors), planner.shape(name))
+
+
+def _product(planner: Planner, node: Node, a: str, b: str, bias: str | None, trans_a: bool, trans_b: bool) -> None:
+    if planner.device_dtype(a) == "int":
+        _of_integers(planner, node, a, b, bias, trans_a, trans_b)
+        return
+    k = planner.shape(a)[-2 if trans_a else -1]
+    most = _most_lanes(
+        mode_of(planner.device_dtype(a), _weights_dtype(planner, b), planner.halves), planner.device_dtype(a)
+    )
+    if k > most:
+        _in_parts(planner, node, a, b, bias, trans_a, trans_b, most)
+    else:
+        _placed_product(planner, node, a, b, bias, trans_a, trans_b)
+
+
+def _placed_product(
+    planner: Planner,
+    node: Node,
+    a: str,
+    b: str,
+    bias: str | None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    dtype: str = "",
+) -> None:
+    """One product that fits. `dtype`: of the result, if not half where halves are multiplied."""
+    out = node.outputs[0]
+    shape_a, shape_b, shape_c = planner.shape(a), planner.shape(b), planner.shape(out)
+    rank = len(shape_c)
+    if trans_a:  # rank 2
+        shape_a = shape_a[::-1]
+    k, n = shape_a[-1], shape_c[-1]
+    wide_a = (1,) * (rank - len(shape_a)) + shape_a
+    wide_b = (1,) * (rank - len(shape_b)) + shape_b
+    batch = [x for x in range(rank - 2) if wide_b[x] > 1]
+
+    dtype_b = _weights_dtype(planner, b)
+    mode = mode_of(planner.device_dtype(a), dtype_b, planner.halves)
+    dtype_c = dtype or {"d": "double"}.get(mode.name, "half" if planner.halves else "single")
+    scheme_a, scheme_c = _schemes(planner, a, wide_a, shape_c, trans_a, batch, mode, dtype_c)
+    own_a = scheme_a.restrict(shape_a, (*shape_c[:-1], k))
+    a_placed = planner.want(a, own_a.permute((1, 0)) if trans_a else own_a, reason=f"rows of {node.op}")
+
+    batch_subs = []
+    for x in range(rank - len(shape_b), rank - 2):
+        batch_subs.append(_batch_subs(scheme_c, x, batch) if x in batch else ())
+    of_b = {s.level for axis in batch_subs for s in axis}
+    others = [d for x, axis in enumerate(scheme_c.axes[:-1]) if x not in batch for d in axis]
+    copied = [Sub(d.n, d.level, d.stride) for d in others if d.level in of_b and d.level != LOCAL and d.n > 1]
+    blocks = _local_blocks(scheme_a, rank - 1)
+    layout_b = weights_layout(
+        mode, blocks * BLOCK, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied
+    )
+    b_placed = planner.want_layout(b, layout_b, dtype_b, reason=f"weights of {node.op}")
+
+    batches = prod(d.n for x in batch for d in scheme_c.axes[x] if d.level == LOCAL)
+    inputs = [a_placed, b_placed]
+    fused = bias is not None and _fusable(planner, bias, _local_blocks(scheme_c, rank - 1) * BLOCK, n, dtype_c)
+    if bias is not None and fused:
+        wanted = "double" if dtype_c == "double" else "single"
+        inputs.append(
+            planner.want(bias, scheme_c.restrict(planner.shape(bias), shape_c), wanted, reason=f"bias of {node.op}")
+        )
+    pad = LANES if all(planner.values[name].pad in (ZERO, LANES) for name in inputs[1:]) else ANY
+    if bias is None or fused:
+        planner.put(node, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
+        return
+    middle = planner.temporary(out, shape_c)
+    part = replace(node, name=planner.fresh(f"{node.name}.product"), outputs=(middle,), inputs=(a, b))
+    planner.put(part, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
+    planner.apply(node, "Add", (middle, bias), shape_c, out=out)
+
+
+# ---- what is too large, or no float -------------------------------------------------------------------------------
+
+
+def _most_lanes(mode: Mode, dtype: str) -> int:
+    """How long a row of A may be: as it comes it must fit LM1, as block floats LM0."""
+    floats = {"h": 1, "hs": 1, "f": 2, "d": 4}[mode.name]
+    return BANK // max(floats, QUAD_LW[dtype]) * BLOCK
+
+
+def _in_parts(
+    planner: Planner, node: Node, a: str, b: str, bias: str | None, trans_a: bool, trans_b: bool, most: int
+) -> None:
+    """A product along more lanes than LM holds, as a sum of products; the partial sums are not rounded to half."""
+    out = node.outputs[0]
+    shape, dtype = planner.shape(out), planner.device_dtype(a)
+    axis_a = len(planner.shape(a)) - (2 if trans_a else 1)
+    axis_b = len(planner.shape(b)) - (1 if trans_b else 2)
+    k, total = planner.shape(a)[axis_a], ""
+    for start in range(0, k, most):
+        stop = min(start + most, k)
+        left = _cut(planner, node, a, axis_a, start, stop)
+        right = _cut(planner, node, b, axis_b, start, stop)
+        part = planner.temporary(out, shape)
+        one = replace(node, name=planner.fresh(f"{node.name}.part"), outputs=(part,), inputs=(left, right))
+        first_bias = bias if start == 0 else None
+        _placed_product(
+            planner, one, left, right, first_bias, trans_a, trans_b, "double" if dtype == "double" else "single"
+        )
+        last = stop == k
+        total = planner.apply(node, "Add", (total, part), shape, out=out if last else "") if total else part
+
+
+def _cut(planner: Planner, node: Node, name: str, axis: int, start: int, stop: int) -> str:
+    data = planner.data(name)
+    if data is not None:
+        return planner.new_constant(f"{name}.part", np.take(data, range(start, stop), axis))
+    shape = list(planner.shape(name))
+    shape[axis] = stop - start
+    numbers = [planner.new_constant(f"{node.name}.cut", np.array([v], np.int64)) for v in (start, stop, axis)]
+    return planner.apply(node, "Slice", (name, *numbers), shape)
+
+
+def _of_integers(planner: Planner, node: Node, a: str, b: str, bias: str | None, trans_a: bool, trans_b: bool) -> None:
+    """The board multiplies matrices of floats only: integers are multiplied one by one and summed, modulo 2^32 like each."""
+    a = planner.apply(node, "Transpose", (a,), planner.shape(a)[::-1], perm=(1, 0)) if trans_a else a
+    b = planner.apply(node, "Transpose", (b,), planner.shape(b)[::-1], perm=(1, 0)) if trans_b else b
+    shape_a, shape_b, out = planner.shape(a), planner.shape(b), planner.shape(node.outputs[0])
+    wide = (*out[:-1], shape_a[-1], out[-1])
+    left = _viewed(planner, node, a, (*shape_a, 1))
+    right = _viewed(planner, node, b, (*shape_b[:-2], 1, *shape_b[-2:]))
+    terms = planner.apply(node, "Mul", (left, right), wide)
+    axes = planner.new_constant(f"{node.name}.axes", np.array([len(wide) - 2], np.int64))
+    end = "" if bias else node.outputs[0]
+    total = planner.apply(node, "ReduceSum", (terms, axes), out, out=end, keepdims=0)
+    if bias:
+        planner.apply(node, "Add", (total, bias), out, out=node.outputs[0])
+
+
+# ---- schemes ------------------------------------------------------------------------------------------------------
+
+
+def _schemes(
+    planner: Planner,
+    a: str,
+    wide_a: tuple[int, ...],
+    shape_c: tuple[int, ...],
+    trans_a: bool,
+    batch: list[int],
+    mode: Mode,
+    dtype_c: str,
+) -> tuple[Scheme, Scheme]:
+    """Where A and the result lie."""
+    last, k, n = len(shape_c) - 1, wide_a[-1], shape_c[-1]
+    unit_a, unit_c = QUAD_LW[planner.device_dtype(a)], QUAD_LW[dtype_c]
+
+    def of_c(scheme: Scheme) -> Scheme:
+        return _with_lane(scheme, n, shape_c, wide_a)
+
+    def fits(scheme: Scheme, scheme_c: Scheme) -> bool:
+        rows = _rows(scheme, last, batch)
+        sizes = [_local_blocks(scheme, last) * unit_a, _local_blocks(scheme_c, last) * unit_c]
+        return rows * max(sizes) <= BANK or max(_grain(scheme, lw) for lw in sizes) * max(sizes) <= BANK
+
+    shape_a = planner.shape(a)[::-1] if trans_a else planner.shape(a)
+    lies = _rows_scheme(planner, a, shape_a, trans_a, batch, last + 1)
+    new = _new_rows(wide_a, batch, shape_c)
+    fit = [scheme for scheme in (lies, new) if scheme is not None and fits(scheme, of_c(scheme))]
+    if fit and (batch or not columns_pay(mode, prod(shape_c[:-1]), k, n)):
+        return fit[0], of_c(fit[0])
+    scheme_a, scheme_c = new, of_c(new)
+    if not batch:
+        rows_axes = spread(shape_c[:-1], None, levels=(L1B, MAB)).axes
+        scheme_a = Scheme((*rows_axes, _blocks(k, -1)), last, _ALL)
+        scheme_c = Scheme((*rows_axes, (*_ALL, *_blocks(-(-n // EXTENT[L2B]), -1))), last)
+    while not fits(scheme_a, scheme_c) and _local_blocks(scheme_c, last) * unit_c < BANK:
+        grains = [
+            _grain(scheme_a, _local_blocks(s, last) * unit) for s, unit in ((scheme_a, unit_a), (scheme_c, unit_c))
+        ]
+        if grains[0] > grains[1]:
+            scheme_a = _widened(scheme_a, last)
+        else:
+            scheme_c = _widened(scheme_c, last)
+    return scheme_a, scheme_c
+
+
+def _local_blocks(scheme: Scheme, last: int) -> int:
+    return prod(d.n for d in scheme.axes[last] if d.level == LOCAL)
+
+
+def _rows(scheme: Scheme, last: int, batch: list[int]) -> int:
+    """Rows of a MAB for each local batch."""
+    return prod(
+        d.n for x, axis in enumerate(scheme.axes) if x != last and x not in batch for d in axis if d.level == LOCAL
+    )
+
+
+def _grain(scheme: Scheme, lw: int) -> int:
+    """How many rows of `lw` long words end where an image in DRAM may be cut (Image.granule)."""
+    spread_over = {d.level for axis in scheme.axes for d in axis if d.n > 1}
+    granule = 1 if {L1B, MAB} <= spread_over else 4 if MAB in spread_over else 2 if L1B in spread_over else 16
+    return granule // gcd(lw, granule)
+
+
+def _widened(scheme: Scheme, last: int) -> Scheme:
+    """With one more lane block in each MAB: lanes that no one reads."""
+    lanes = scheme.axes[last]
+    if not any(d.level == LOCAL for d in lanes):
+        lanes = (*lanes, Digit(1, LOCAL, -1))
+    lanes = tuple(replace(d, n=d.n + 1) if d.level == LOCAL else d for d in lanes)
+    return replace(scheme, axes=(*scheme.axes[:last], lanes))
+
+
+_ALL = (Digit(EXTENT[L2B], L2B, 1),)
+
+
+def _blocks(n: int, rank: int) -> tuple[Digit, ...]:
+    blocks = -(-n // BLOCK)
+    return (Digit(blocks, LOCAL, rank),) if blocks > 1 else ()
+
+
+def _weights_dtype(planner: Planner, b: str) -> str:
+    """Constant weights are stored as what the product reads."""
+    dtype = planner.device_dtype(b)
+    return "half" if b in planner.graph.constants and planner.halves and dtype != "double" else dtype
+
+
+def columns_pay(mode: Mode, m: int, k: int, n: int) -> bool:
+    """Whether a product of few rows is quicker when the L2Bs share the columns and each has all rows: every weight goes to
+    one L2B (eight of them take 256 LW a step), not to all (32)."""
+    blocks = -(-k // BLOCK) * mode.steps * -(-n // BLOCK) * mode.outs
+    if n < EXTENT[L2B] * BLOCK:
+        return False
+
+    def steps(parts: int) -> float:
+        rows = -(-m // (EXTENT[L2B] * EXTENT[L1B] * EXTENT[MAB] // parts))
+        return max(blocks / parts * mode.period(-(-rows // 4)), blocks * mode.block_lw / (32 * parts))
+
+    spreading = 64 + m * k / 4 / 32
+    return steps(EXTENT[L2B]) + spreading < steps(1)
+
+
+def _fusable(planner: Planner, bias: str, lanes: int, n: int, dtype_c: str) -> bool:
+    """Whether a bias can start the accumulators: one row of n values, singles (doubles), small enough for L1BM."""
+    shape = planner.shape(bias)
+    if not shape or prod(shape) != n or shape[-1] != n:
+        return False
+    wanted = "double" if dtype_c == "double" else "single"
+    dtype = planner.device_dtype(bias)
+    free = bias in planner.graph.constants or planner.placed(bias) is None
+    if dtype != wanted and not (free and wanted == "single" and dtype == "half"):
+        return False
+    return lanes // BLOCK * (4 if wanted == "double" else 2) * 4 <= LB_BIAS_SIZE
+
+
+def _rows_scheme(
+    planner: Planner, a: str, shape: tuple[int, ...], trans: bool, batch: list[int], rank: int
+) -> Scheme | None:
+    """The scheme in which A lies, if the product can work in it: all of k inside a MAB, in the order row, block."""
+    found = planner.scheme_of(a)
+    if found is None or found.copies or len(shape) != rank:
+        return None
+    scheme = found.permute((1, 0)) if trans else found
+    last = len(shape) - 1
+    if scheme.lane != last:
+        return None
+    if not scheme.inside_mab((last,)):
+        return None
+    local = scheme.local
+    if any(axis == last for axis, _ in local) and local[-1][0] != last:
+        return None
+    if sum(axis == last for axis, _ in local) > 1:
+        return None
+    for x in batch:
+        if any(d.level in (L1B, MAB) and d.n > 1 for d in scheme.axes[x]):
+            return None
+    outer = [axis for axis, _ in local if axis in batch]
+    if outer and prod(d.n for axis, d in local if axis not in batch and axis != last) % ALIGN:
+        return None
+    if outer and [axis for axis, _ in local[: len(outer)]] != outer:
+        return None
+    return scheme
+
+
+#: local rows of a batch, where a MAB has several: so that each batch starts a granule of its image
+ALIGN = 8
+
+
+def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]) -> Scheme:
+    """A's scheme where it lies nowhere yet: batches over L2B and LM, rows over the rest, k inside each MAB."""
+    full = (*shape_c[:-1], shape[-1])
+    last = len(full) - 1
+    if not batch:
+        return local_rows(full, last)
+    axes: list[tuple[Digit, ...]] = [() for _ in full]
+    free, rank = EXTENT[L2B], 2 * len(full) + 2
+    step = 1
+    for x in batch:
+        n = full[x]
+        take = min(free, n)
+        take = -(-n // -(-n // take))
+        rest = -(-n // take)
+        digits = [Digit(take, L2B, step)] if take > 1 else []
+        if rest > 1:
+            digits.append(Digit(rest, LOCAL, rank))
+        axes[x], rank = tuple(digits), rank - 1
+        free, step = free // take, step * take
+    rows = [n if x not in batch and x != last else 1 for x, n in enumerate(full)]
+    inner = spread(rows, None, levels=(L1B, MAB))
+    for x, axis in enumerate(inner.axes):
+        if x not in batch and x != last:
+            axes[x] = axis
+    local = [(x, i) for x, axis in enumerate(axes) for i, d in enumerate(axis) if d.level == LOCAL and x not in batch]
+    if local and any(d.level == LOCAL for x in batch for d in axes[x]):
+        x, i = min(local, key=lambda item: axes[item[0]][item[1]].stride)
+        padded = list(axes[x])
+        padded[i] = replace(padded[i], n=-(-padded[i].n // ALIGN) * ALIGN)
+        axes[x] = tuple(padded)
+    elif any(d.level == LOCAL for x in batch for d in axes[x]):
+        axes[last - 1] = (*axes[last - 1], Digit(ALIGN, LOCAL, 1))
+    blocks = -(-full[last] // BLOCK)
+    axes[last] = (Digit(blocks, LOCAL, 0),) if blocks > 1 else ()
+    return Scheme(tuple(axes), last)
+
+
+def _with_lane(scheme: Scheme, n: int, shape_c: tuple[int, ...], wide_a: tuple[int, ...]) -> Scheme:
+    """C's scheme from A's: the same rows, n in place of k."""
+    last = len(shape_c) - 1
+    ranks = [d.stride for _, d in scheme.local]
+    low = min(ranks, default=1) - 1
+    blocks = -(-n // BLOCK)
+    axes = list(scheme.axes)
+    axes[last] = (Digit(blocks, LOCAL, low),) if blocks > 1 else ()
+    lifted = tuple(
+        tuple(replace(d, stride=d.stride + 1 - min(low, 0)) if d.level == LOCAL else d for d in axis) for axis in axes
+    )
+    return Scheme(lifted, last, scheme.copies)
+
+
+def _batch_subs(scheme: Scheme, axis: int, batch: list[int]) -> tuple[Sub, ...]:
+    """A batch axis of B: spatial digits as in C, local ones counted in whole matrices."""
+    strides: dict[tuple[int, int], int] = {}
+    step = 1
+    for x, d in reversed([(x, d) for x, d in scheme.local if x in batch]):
+        strides[x, d.stride] = step
+        step *= d.n
+    return tuple(
+        Sub(d.n, ADDR, strides[axis, d.stride]) if d.level == LOCAL else Sub(d.n, d.level, d.stride)
+        for d in scheme.axes[axis]
+        if d.n > 1
+    )
+
+
+RULES: dict[str, Callable[[Planner, Node], None]] = {"MatMul": matmul, "Gemm": gemm}
