@@ -11,6 +11,7 @@ from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, spread
 from mlsdk.pipeline.layout import drawing, gradients, moving, normalizing, pointwise, products, reducing, windows
 from mlsdk.pipeline.layout.fusing import fuse
 from mlsdk.pipeline.layout.moving import MOVED, anywhere, known
