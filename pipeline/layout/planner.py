@@ -310,7 +310,7 @@ class Planner:
         if data is not None:
             self.literals[other] = data.reshape(self.shape(other))
             return
-        from mlsdk.pipeline.layout.rules import reshape
+        from mlsdk.pipeline.layout.moving import reshape
 
         reshape(self, Node(self.fresh(f"{other}.as"), "Reshape", (name,), (other,)))
 
