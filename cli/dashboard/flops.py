@@ -14,7 +14,7 @@ Shape = Sequence[int]
 
 MOVES = frozenset(
     {
-        "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Concat", "Split",
+        "MNCoreLayoutSwitch", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Concat", "Split",
         "Slice", "Gather", "GatherElements", "GatherND", "Expand", "Tile", "Pad", "Cast",
         "Constant", "ConstantOfShape", "Shape", "Where", "ScatterElements", "ScatterND", "DepthToSpace", "SpaceToDepth",
         "Range", "OneHot",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+BUILDS_KEPT = 64
+
 
 @dataclass
 class Site:
@@ -27,6 +29,7 @@ class Site:
     store_place: str | None = None
     indexes: Indexes = field(default_factory=Indexes)
     _store: Any = None
+    _builds: dict[str, Build] = field(default_factory=dict)
 
     @property
     def store(self) -> Store:
@@ -43,7 +46,13 @@ class Site:
             if self.folder is None:
                 raise Missing("no codegen_dir was given; choose a build of the store")
             return self.folder
-        return build_of(self.store, build)
+        found = self._builds.get(build)
+        if found is None:  # what a build was does not change any more
+            found = build_of(self.store, build)
+            if len(self._builds) >= BUILDS_KEPT:
+                self._builds.clear()
+            self._builds[build] = found
+        return found
 
     def named(self, name: str) -> Source:
         """A source that can be compared: `dir`, `dir1`, .. for the folders, `build:12.1` for builds."""

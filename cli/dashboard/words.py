@@ -77,6 +77,8 @@ JAPANESE = {
     "constant": "定数",
     "work": "作業", "option_json": "option_json", "ok": "成功",
     # notes
+    "at 750 MHz": "750 MHz にて", "per PE, of 32 KiB": "PE あたり (全 32 KiB)",
+    "Point at a rectangle, or go to it with the tab key.": "四角形にポインタを合わせるか Tab キーで移動",
     "simulated, the whole program": "プログラム全体のシミュレーション値",
     "nodes of the compiled graph": "コンパイル後のグラフのノード",
     "floating-point operations of the graph": "計算グラフの浮動小数点演算数", "achieved": "実効値",

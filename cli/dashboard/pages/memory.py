@@ -49,7 +49,7 @@ def memory(view: View) -> dict[str, Any]:
         "work": _work_chart(view, kept, times) if kept else None,
         "work_drawn": min(len(kept), DRAWN),
         "work_total": len(kept),
-        "banks": [chart for bank in ("lm0", "lm1") if (chart := _lm_chart(view, index, bank)) is not None],
+        "banks": [chart for bank in ("lm0", "lm1") if (chart := _lm_chart(view, index, bank, times)) is not None],
         "segments": attempt(troubles, lambda: _segments(plan)) if plan else None,
         "live": _page(live, view.asked("values.")),
         "spills": _spills(index),
@@ -141,7 +141,7 @@ def _work_chart(view: View, values: list[dict[str, Any]], times: list[tuple[int,
     return _picture(view, boxes, times[-1][1], top, "DRAM, segment work", "long word")
 
 
-def _lm_chart(view: View, index: Index, bank: str) -> charts.Chart | None:
+def _lm_chart(view: View, index: Index, bank: str, times: list[tuple[int, int]]) -> charts.Chart | None:
     rows = index.rows(
         f"SELECT name, op, start, end, {bank}_touched AS touched FROM layer "
         f"WHERE {bank}_high IS NOT NULL AND start IS NOT NULL ORDER BY steps DESC LIMIT {DRAWN}"
@@ -164,8 +164,7 @@ def _lm_chart(view: View, index: Index, bank: str) -> charts.Chart | None:
     ][: 2 * DRAWN]
     if not boxes:
         return None
-    end = max(row["end"] for row in rows)
-    return _picture(view, boxes, end, spec.LM_WORDS, f"{bank.upper()} of a PE", "word")
+    return _picture(view, boxes, times[-1][1], spec.LM_WORDS, f"{bank.upper()} of a PE", "word")
 
 
 def _picture(view: View, boxes: list[dict[str, Any]], time: int, top: int, label: str, unit: str) -> charts.Chart:
