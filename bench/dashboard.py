@@ -133,7 +133,8 @@ def browser():
     with tempfile.TemporaryDirectory() as profile:
         for argument in (
             "--headless=new", "--hide-scrollbars", "--no-sandbox", "--disable-gpu", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1400,900", f"--user-data-dir={profile}",
+            "--disable-background-networking",
+            "--disable-component-update", "--disable-sync", "--window-size=1400,900", f"--user-data-dir={profile}",
         ):  # fmt: skip
             options.add_argument(argument)
         driver = webdriver.Chrome(options, Service(DRIVER))
