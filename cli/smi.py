@@ -12,10 +12,9 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from mlsdk.device.board import names
-from mlsdk.device.board.files import BoardFiles
+from mlsdk.device.board.files import CLOCKS, BoardFiles
 from mlsdk.errors import DeviceError
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -309,42 +308,26 @@ def run_save(options: dict[str, str], rest: list[str]) -> int:
 
 
 # --- config, mtest ---------------------------------------------------------------------------------------------------------
-CLOCKS = {"core": ("MHz", 750, 100, 1000), "gddr6": ("Mbps", 15000, 1000, 20000)}
-
-
 def run_config(options: dict[str, str], rest: list[str]) -> int:
     if len(rest) >= 2 and rest[-1] in ("clock", "mab"):
         what = rest[-1]
         files = board_of(rest[:-1], "config")
     else:
         raise UsageError("config: write `config <device> clock` or `config <device> mab`")
-    path = files.root / "config.json"
-    try:
-        record: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):
-        record = {}
     if what == "mab":
         from mlsdk.device import spec
 
         print(f"MABs: {spec.MABS} of {spec.MABS} enabled ({spec.L1BS} L1Bs of {spec.MAB_PER_L1B})")
         return DONE
-    changed = False
-    for name, (_, _, low, high) in CLOCKS.items():
-        if name in options:
-            record[name] = integer(options[name], name, low, high)
-            changed = True
-    if changed:
-        files.prepare()
-        aside = path.with_name(f".config.json.{os.getpid()}")
-        try:
-            aside.write_text(json.dumps(record))
-            os.replace(aside, path)
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from None
-    for name, (unit, default, _, _) in CLOCKS.items():
-        print(f"{name}: {record.get(name, default)} {unit}")
-    if record.get("core", 750) != 750:
-        print("note: simulated times are given for 750 MHz whatever is set here", file=sys.stderr)
+    clocks = files.clocks()
+    chosen = {
+        name: integer(options[name], name, low, high) for name, (_, _, low, high) in CLOCKS.items() if name in options
+    }
+    if chosen:
+        clocks |= chosen
+        files.set_clocks(clocks)
+    for name, (unit, _, _, _) in CLOCKS.items():
+        print(f"{name}: {clocks[name]} {unit}")
     return DONE
 
 

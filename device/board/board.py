@@ -196,6 +196,7 @@ def _open(index: int, name: str, timeout: float) -> Board:
         record = files.fill()
         fill = Fill(record["kind"], record["value"])
         machine = Machine(*open_memories(files, fill))
+        machine.clock_hz = files.clocks()["core"] * 1e6
         if record["on_chip"]:
             machine.state.fill_on_chip(fill)
             files.write_fill({**record, "on_chip": False})

@@ -22,6 +22,8 @@ from ..errors import DeviceStateError
 from .lock import Holder, is_locked, read_holder
 
 PAGE_BYTES = 65536
+#: Clocks of a board: name -> (unit, default, lowest, highest).
+CLOCKS = {"core": ("MHz", 750, 100, 1000), "gddr6": ("Mbps", 15000, 1000, 20000)}
 MEMORIES = tuple(f"{kind}{group}" for kind in ("dram", "pdm") for group in range(4))
 
 
@@ -30,6 +32,23 @@ class BoardFiles:
 
     def __init__(self, state: Path, name: str) -> None:
         self.name, self.root = name, state / "boards" / name
+
+    # --- clocks ------------------------------------------------------------------------------------------------------
+    def clocks(self) -> dict[str, int]:
+        """The clocks that `gpfn3-smi config` set, else the defaults."""
+        try:
+            record = json.loads((self.root / "config.json").read_text())
+        except (OSError, ValueError):
+            record = {}
+        found = {}
+        for name, (_, default, low, high) in CLOCKS.items():
+            value = record.get(name, default) if isinstance(record, dict) else default
+            found[name] = value if isinstance(value, int) and low <= value <= high else default
+        return found
+
+    def set_clocks(self, clocks: dict[str, int]) -> None:
+        self.prepare()
+        self._write_record(self.root / "config.json", clocks)
 
     # --- generations -------------------------------------------------------------------------------------------------
     @property

@@ -48,11 +48,12 @@ class RunStats:
     moves: int = 0
     units: dict[str, int] = field(default_factory=dict)
     dumps: list[str] = field(default_factory=list)
+    clock_hz: float = spec.CLOCK_HZ
 
     @property
     def seconds(self) -> float:
         """Simulated time."""
-        return self.cycles / spec.CLOCK_HZ
+        return self.cycles / self.clock_hz
 
 
 @dataclass(slots=True)
@@ -77,6 +78,7 @@ class Machine:
         self.mask_setting: tuple[int, str, bool] = (0, "", False)
         self.dumps: list[str] = []
         self.expectations: list | None = None  # a list here collects the outcome of `# expect=` notes
+        self.clock_hz: float = spec.CLOCK_HZ
         self.between: Callable[[], None] | None = None  # called between stretches of a program
         self.buffers: dict[tuple[str, int], list[np.ndarray]] = {}
         self.row_cache: dict[tuple, View] = {}
@@ -109,7 +111,7 @@ class Machine:
         if not isinstance(statements, (tuple, list)):
             statements = tuple(statements)
         symbols = dict(symbols or {})
-        stats = RunStats()
+        stats = RunStats(clock_hz=self.clock_hz)
         if max_steps is not None:
             statements = tuple(cut(statements, max_steps))
         kept = self._kept(statements, symbols) if on_marker is None and not self.strict else None

@@ -452,5 +452,13 @@ def test_smi_config_and_mtest():
         assert board.read_dram(0, spec.DRAM_LW - 100, 100).tolist() == list(range(100))  # put back
 
 
+def test_times_follow_the_clock_of_the_board():
+    smi("config", "0", "clock", "--core=375")
+    with open_board("mncore2:0") as slow, open_board("mncore2:1") as usual:
+        program = parse("nop/1000")
+        assert slow.run(program).seconds == pytest.approx(4000 / 375e6)
+        assert usual.run(program).seconds == pytest.approx(4000 / 750e6)
+
+
 def test_errors_have_one_line():
     assert issubclass(DeviceReset, DeviceError) and issubclass(ExecutionError, DeviceError)

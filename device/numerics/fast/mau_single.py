@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, float64, int32, uint32, uint64
 
-from .bits import PES, bits64_of, bits_of, double_of, kernel, single_of
+from .bits import PES, bits64_of, bits_of, kernel, single_of
 from .round import odd_sum, to_half, to_single
 
 INF = np.uint32(0x7F800000)
