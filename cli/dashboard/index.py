@@ -11,8 +11,8 @@ import sys
 import tempfile
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ INSIDE = 2 << 20
 PATIENCE = 3.0
 #: seconds after which a process that makes an index is ended
 TIME_LIMIT = 300
+#: indexes that are kept; the oldest goes when one more is made
+KEPT = 32
 INDEXED = ("model.vsm", "placed.json", "plan.json", "simulation_result.json", "sources.json", "l3ir.txt")
 
 
@@ -93,6 +95,7 @@ class Indexes:
         self._lock = threading.Lock()
         self._making: dict[str, threading.Thread] = {}
         self._failed: dict[str, str] = {}
+        self._made: list[str] = []
 
     def close(self) -> None:
         self._folder.cleanup()
@@ -113,9 +116,11 @@ class Indexes:
             if path in self._failed:
                 raise Problem(self._failed[path], 500)
             thread = self._making.get(path)
-            if thread is None:
+            if thread is None or not (thread.is_alive() or os.path.exists(path)):
                 make = self._inside if size <= INSIDE else self._outside
-                thread = self._making[path] = threading.Thread(target=make, args=(source, path), daemon=True)
+                thread = self._making[path] = threading.Thread(
+                    target=self._make, args=(make, source, path), daemon=True
+                )
                 thread.start()
         thread.join(patience)
         if os.path.exists(path):
@@ -123,6 +128,16 @@ class Indexes:
         if path in self._failed:
             raise Problem(self._failed[path], 500)
         raise Indexing(f"{len(wanted)} files with {size:,} bytes are being indexed; this page loads again by itself")
+
+    def _make(self, make: Callable[[Source, str], None], source: Source, path: str) -> None:
+        make(source, path)
+        with self._lock:
+            self._made.append(path)
+            while len(self._made) > KEPT:
+                old = self._made.pop(0)
+                self._making.pop(old, None)
+                with suppress(OSError):
+                    os.unlink(old)  # whoever reads it goes on reading
 
     def _inside(self, source: Source, path: str) -> None:
         from mlsdk.cli.dashboard.build_index import build

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 
@@ -161,3 +163,37 @@ def test_nothing_large_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_old_indexes_go(folder, monkeypatch):
+    from mlsdk.cli.dashboard import index
+    from mlsdk.cli.dashboard.sources import Folder
+
+    monkeypatch.setattr(index, "KEPT", 2)
+    indexes = index.Indexes()
+    paths = []
+    for number in range(4):
+        (folder / "sources.json").write_text(json.dumps({"a": {"source": f"a.py:{number}", "scope": ""}}))
+        paths.append(indexes.of(Folder(folder), 60).path)
+    assert len(set(paths)) == 4
+    for thread in list(indexes._making.values()):
+        thread.join()
+    assert [os.path.exists(path) for path in paths] == [False, False, True, True]
+    indexes.close()
+
+
+def test_a_process_of_its_own_makes_the_same_index(folder, monkeypatch):
+    from mlsdk.cli.dashboard import index
+    from mlsdk.cli.dashboard.sources import Folder
+
+    first, second = index.Indexes(), index.Indexes()
+    inside = first.of(Folder(folder), 60)
+    monkeypatch.setattr(index, "INSIDE", -1)
+    outside = second.of(Folder(folder), 60)
+    for table in ("layer", "value", "usage", "part", "node", "fact"):
+        assert inside.rows(f"SELECT * FROM {table}") == outside.rows(f"SELECT * FROM {table}")
+    with pytest.raises(Problem, match="being indexed"):
+        (folder / "sources.json").write_text("{}")
+        second.of(Folder(folder), 0)
+    first.close()
+    second.close()
