@@ -19,14 +19,6 @@ LEVELS = (TIME, L2B, L1B, MAB, PE, ADDR, W)
 EXTENT = {L2B: spec.L2BS, L1B: spec.L1B_PER_L2B, MAB: spec.MAB_PER_L1B, PE: spec.PE_PER_MAB}
 #: elements in a long word
 PER_LW = {"half": 4, "single": 2, "int": 2, "double": 1}
-OTHER_LINES = {
-    "nop": "an empty step",
-    "wait": "wait for the moves of a tag",
-    "mvp": "a move of each group for itself",
-    "mvb": "a move to all L2BMs",
-    "mvb2": "a move to the two L2BMs of each group",
-    "mvr2": "a reducing move from the two L2BMs of each group",
-}
 
 _AXES = re.compile(r"\s*(?:\([^()]*\)\s*(?:,\s*\([^()]*\)\s*)*)?\Z")
 _TERM = re.compile(r"(\d+)(?:_([A-Za-z0-9]+))?(?::(\d+))?\Z")

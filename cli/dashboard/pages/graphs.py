@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from mlsdk.cli.dashboard import files, hierarchy, viewers
+from mlsdk.cli.dashboard import files, viewers
 from mlsdk.cli.dashboard.index import Index
 from mlsdk.cli.dashboard.problems import Missing, Problem
 from mlsdk.cli.dashboard.tables import PAGE, Asked, Column, Table
@@ -188,8 +189,8 @@ def node_view(view: View) -> dict[str, Any]:
         "mix": _mix(index, name),
         "candidates": None,
         "candidates_statement": (
-            "No phase records candidates: the planner of this version emits each node in one way. A phase that simulates "
-            "several writes them to candidates.json, and they are shown here."
+            "This compile recorded no candidates. A phase that simulates several ways to run a node writes them to "
+            "candidates.json, and they are shown here."
         ),
         **(attempt(troubles, lambda: _candidates(view, name)) or {}),
         "neighbours": _neighbours(index, layer) if layer else {},
@@ -269,11 +270,11 @@ def _mix(index: Index, name: str) -> Table | None:
 def _meaning(mnemonic: str) -> dict[str, str]:
     from mlsdk.device.isa import table
 
-    try:
-        row = table.lookup(mnemonic).row
-    except Exception:  # nop, wait, moves: not rows of this table
-        return {"meaning": hierarchy.OTHER_LINES.get(mnemonic, ""), "reference": ""}
-    return {"meaning": row.meaning, "reference": row.reference}
+    for written in (mnemonic, f"{mnemonic}@0", f"{mnemonic}+0"):
+        with suppress(Exception):  # an operation that is only written with an option, or none of the table
+            row = table.lookup(written).row
+            return {"meaning": row.meaning, "reference": row.reference}
+    return {"meaning": "", "reference": ""}
 
 
 def _candidates(view: View, name: str) -> dict[str, Any]:

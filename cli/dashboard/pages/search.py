@@ -27,8 +27,8 @@ def search(view: View) -> dict[str, Any]:
         runs = [_run(run) for run in view.document("search.json")["runs"]]
     except Missing:
         statement = (
-            "This compile recorded no search: no search.json. The planner and the scheduler that it used decide without "
-            "trying alternatives, so there is no progress to draw. What was decided stands below."
+            "This compile recorded no search: there is no search.json, so there is no progress to draw. What the layout planner "
+            "decided stands below."
         )
     decisions = attempt(troubles, lambda: _decisions(view))
     options = attempt([], lambda: view.document("option.json")["options"]) or {}
