@@ -10,7 +10,7 @@ import time
 from urllib.parse import quote, urlsplit
 
 import pytest
-from conftest import EVIL
+from dashboard_sample import EVIL
 from test_dashboard_pages import NAMED, PLAIN
 
 CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from conftest import ADDRESS, EVIL, PORT
+from dashboard_sample import ADDRESS, EVIL, PORT
 from test_dashboard_pages import NAMED, PLAIN, check
 
 from mlsdk.cli.dashboard import command, files, guard

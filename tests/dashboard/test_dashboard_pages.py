@@ -6,7 +6,7 @@ import json
 from html.parser import HTMLParser
 
 import pytest
-from conftest import EVIL
+from dashboard_sample import EVIL
 
 from mlsdk.cli.dashboard.app import PAGES
 from mlsdk.device import spec

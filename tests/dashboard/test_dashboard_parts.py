@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from conftest import graph
+from dashboard_sample import graph
 from onnx import TensorProto, helper
 
 from mlsdk.cli.dashboard import formats, vsm, words
