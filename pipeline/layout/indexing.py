@@ -314,7 +314,7 @@ def scatter(planner: Planner, node: Node) -> None:
         result = planner.temporary(out, planner.shape(part))
         name = planner.fresh(f"{node.name}.part")
         scatter(planner, replace(node, name=name, inputs=(part, index, updates), outputs=(result,)))
-        moved(planner, replace(node, op="Paste", attrs={}), (data, result), {})
+        moved(planner, replace(node, op="Paste", attrs={}), (result, data), {})
         return
     if node.op == "ScatterElements":
         form = _by_element(planner, node, data, index)

@@ -1,380 +1,235 @@
 """The generic move: any elements of any tensors to any places, whatever the layouts.
 
-Every place of the result takes an element of the sources (or is padding, or the fill). For a tile of LM addresses of the
-result, what the PEs need is brought to LM0 (`pieces`), and each PE picks by T-indirect reads: long words where they stay
-whole, else words. Where one offset per PE plus one per place gives the addresses of all, T is loaded once; else T comes from
-a table with a word for each place. When a tile's pieces do not fit they come in passes, and what a pass does not hold is
-picked from a zero and or-ed.
+Every place of the result takes an element of the sources (or is padding, or the fill). LM addresses of the result that need
+the same lines of DRAM are made together, a lot at a time (`order`, `lots`): its pieces come to LM0 (`pieces`, `bring`), each PE
+picks its places from there into GRF0 (`pick`), and these go back to DRAM.
 
-The pieces of the next pass are on their way from DRAM while one is picked, and results on their way back.
+Where the move repeats itself along LM addresses with everything shifted in DRAM, it is emitted once, in loops (`repeats`). The
+next pieces are on their way from DRAM while some are picked, and results on their way back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
-from mlsdk.pipeline.ir.image import Image
-from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE, PER_LW, Layout, Sub, W
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
-from mlsdk.pipeline.ops.emitters.pieces import FILL, HALF, HIGH, LC_SIZE, ZERO, Pass, Pieces
-from mlsdk.pipeline.ops.emitters.places import Finder, Holder, SourceOf, Wanted, wanted
-from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, bulk_download, finish_upload, start_upload
+from mlsdk.pipeline.ops.emitters.bring import bring
+from mlsdk.pipeline.ops.emitters.lots import Lots, Pick, Stage
+from mlsdk.pipeline.ops.emitters.order import ordered
+from mlsdk.pipeline.ops.emitters.pick import FILL, Picker
+from mlsdk.pipeline.ops.emitters.pieces import LB_SIZE, LC_SIZE
+from mlsdk.pipeline.ops.emitters.places import Map, Move
+from mlsdk.pipeline.ops.emitters.repeats import Repeat, repeats
+from mlsdk.pipeline.ops.emitters.slots import start_fills
+from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, finish_upload, start_upload
 
-LC_IN = (0, LC_SIZE)  # L2BM: pieces of two passes,
-LC_OUT, LC_OUT_SIZE = 2 * LC_SIZE, 4096  # two parts of a result,
-LC_TABLE, LC_TABLE_SIZE = LC_OUT + 2 * LC_OUT_SIZE, 8192  # and tables
-LB, LB_OUT, LB_TABLE = 0, 2048, 6144
-WORD = 508  # GRF0 word: constant 32
-COLUMNS = 440  # words of a table in GRF1
-TILES = (192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 4, 2, 1)
+BUFFERS = 4  # L2BM: pieces of this stage and of the next ones,
+LC_OUT, LC_OUT_SIZE = BUFFERS * LC_SIZE, 4096  # two parts of a result,
+LC_TABLE = LC_OUT + 2 * LC_OUT_SIZE  # and tables
+LB_LISTS, LB, LB_OUT = (0, LB_SIZE), 2 * LB_SIZE, 3 * LB_SIZE  # L1BM: lists of L1Bs, other pieces, results and tables
+FLYING, FLYING_IN_LOOPS = 14, 8  # moves in flight into a buffer, so that there are tags for all
 
 
 def emit_move(
-    sources: Sequence[Tensor], result: Tensor, source_of: SourceOf, clean: bool = False, fill: int = 0
+    sources: Sequence[Tensor], result: Tensor, where: Map, clean: bool = False, fill: int = 0
 ) -> tuple[Asm, dict[str, np.ndarray]]:
     """Statements and the constants they need (symbol -> uint64[4][n]). `clean`: the result's padding becomes zero.
     `fill`: the bits of what stands where no source does."""
-    return _Mover(sources, result, source_of, clean, fill).run()
+    if any(s.dtype != result.dtype for s in sources):
+        raise EmitError(f"a move cannot change dtypes: {[s.dtype for s in sources]} to {result.dtype}")
+    move = Move([s.image for s in sources], result.image, where)
+    addresses, loops = repeats(move, clean)
+    lots = Lots(move, ordered(move, addresses), clean, bool(fill))
+    mover = _Mover(sources, result)
+    mover.prepare(fill)
+    if loops:
+        mover.in_loops(list(lots.stages()), loops)
+    else:
+        mover.in_turn(lots.stages())
+    return mover.asm, mover.picker.tables
 
 
-@dataclass(frozen=True)
-class Tile:
-    """LM addresses [lo, hi) of the result. `whole`: picks are long words; `other`: the LM0 word of a place that takes none."""
-
-    lo: int
-    hi: int
-    whole: bool
-    passes: list[Pass]
-    other: np.ndarray
-    word: np.ndarray  # element of the long word that a place takes
+def ring(count: int) -> tuple[int, list[int]]:
+    """For `count` stages that are repeated: how many ahead of one may be under way, and the buffers of all, so that no two
+    of those have the same one."""
+    if count == 1:
+        return 0, [0]
+    if count % BUFFERS == 0:
+        return 3, [i % 4 for i in range(count)]
+    if count in (2, 5):
+        return 1, [i % 2 for i in range(count - 1)] + [2 if count % 2 else 1]
+    fours = next(n for n in range(count) if (count - 4 * n) % 3 == 0)
+    return 2, [0, 1, 2, 3] * fours + [0, 1, 2] * ((count - 4 * fours) // 3)
 
 
 class _Mover:
-    def __init__(self, sources: Sequence[Tensor], result: Tensor, source_of: SourceOf, clean: bool, fill: int):
-        if any(s.dtype != result.dtype for s in sources):
-            raise EmitError(f"a move cannot change dtypes: {[s.dtype for s in sources]} to {result.dtype}")
+    def __init__(self, sources: Sequence[Tensor], result: Tensor):
         self.asm = Asm()
-        self.constants: dict[str, np.ndarray] = {}
-        self.tables: dict[tuple[int, bytes], tuple[str, Image]] = {}
-        self.result, self.dtype, self.clean = result, result.dtype, clean
-        self.source_of, self.fill = source_of, fill
-        self.per = PER_LW[self.dtype]
-        self.holder, self.finders = Holder(result.image), [Finder(s.image) for s in sources]
-        self.pieces = {spread: Pieces(self.asm, sources, spread) for spread in (False, True)}
-        self.in_t: np.ndarray | None = None  # the offset of each PE that T holds
-        self.flying: list[list[int]] = []  # moves of results under way
+        self.sources, self.result = sources, result
+        self.picker = Picker(self.asm, LC_TABLE, LB_OUT)
+        self.results: list[list[int]] = []  # moves of results under way
         self.given = 0
+        self.loops: list[Repeat] = []  # those around what is emitted
+        self.shifted: list[tuple[Repeat, int]] = []  # and turns of others
+        self.most = FLYING
 
-    def run(self) -> tuple[Asm, dict[str, np.ndarray]]:
-        asm = self.asm
-        asm.pe(f'imm ui"32" $lr{WORD}')
-        asm.pe(f'imm ui"16" $ls{HALF}')
-        asm.pe(f'imm ui"0xFFFF0000" $ls{HIGH}')
-        asm.pe(f"zero $lm{ZERO}")
-        if self.fill:
-            self._make_fill()
-        work = [(tile, i) for tile in self._tiles() for i in range(len(tile.passes))]
-        tags = self._start(work, 0)
-        for number, (tile, i) in enumerate(work):
-            waiting, tags = tags, self._start(work, number + 1)
-            asm.wait(*waiting)
-            self._pieces(tile).finish(tile.passes[i], LC_IN[number % 2], LB)
-            merge = len(tile.passes) > 1
-            if merge and not i:
-                for word in range(0, 2 * (tile.hi - tile.lo), 8):
-                    asm.pe(f"zero {vec(m.GRF0, list(range(word, word + 8, 2)), 2)}")
-            self._pick(tile, tile.passes[i].address, not i, merge)
-            if i == len(tile.passes) - 1:
-                self._give(tile)
+    def prepare(self, fill: int) -> None:
+        """Constants, and the fill in a long word of LM0 as often as that holds it."""
+        asm, dtype = self.asm, self.result.dtype
+        self.picker.prepare()
+        if not fill:
+            return
+        if dtype == "double":
+            asm.pe(f'imm ui"{fill >> 32}" $r0')
+            asm.pe(f'imm ui"{fill & 0xFFFFFFFF}" $r1')
+        else:
+            asm.pe(f'imm ui"{fill << 16 | fill if dtype == "half" else fill}" $lr0')
+        asm.pe(f"lpassa $lr0 $lm{FILL}")
+
+    # ---- orders of stages -------------------------------------------------------------------------------------
+
+    def in_turn(self, stages: Iterator[Stage]) -> None:
+        """Stages one after the other, the next ones on their way."""
+        under_way: list[tuple[Stage, int, list[int]]] = []
+        buffer = 0
+
+        def start() -> None:
+            nonlocal buffer
+            stage = next(stages, None)
+            if stage is not None:
+                under_way.append((stage, buffer, self._start(stage, buffer)))
+                buffer = (buffer + 1) % BUFFERS
+
+        for _ in range(BUFFERS - 1):
+            start()
+        while under_way:
+            stage, mine, tags = under_way.pop(0)
+            self._load(stage)
+            start()
+            self._finish(stage, mine, tags)
         self._settle()
-        return asm, self.constants
 
-    def _pieces(self, tile: Tile) -> Pieces:
-        return self.pieces[self._spread(tile)]
+    def in_loops(self, stages: Sequence[Stage], loops: Sequence[Repeat]) -> None:
+        """Loops around all stages. In the innermost the last stages start the first ones of its next turn."""
+        asm, inner = self.asm, loops[-1]
+        self.most = FLYING_IN_LOOPS
+        ahead, buffers = ring(len(stages))
+        steady = self._steady(stages)
+        first = [[asm.tag_reserved() for _ in stage.moves[: self.most]] for stage in stages[:ahead]]
+        with ExitStack() as stack:
+            for loop in loops[:-1]:
+                stack.enter_context(asm.loop(loop.count))
+                self.loops.append(loop)
+                self._forget(steady)
+            for stage, buffer, tags in zip(stages, buffers, first):
+                self._start(stage, buffer, tags)
+            with asm.loop(inner.count - 1):
+                self._forget(steady)
+                self.loops.append(inner)
+                self._turn(stages, ahead, buffers, first, again=True)
+                self.loops.pop()
+            self.shifted = [(inner, inner.count - 1)]
+            self._turn(stages, ahead, buffers, first, again=False)
+            self.shifted = []
+        self.loops = []
+        asm.tag_release(*(tag for tags in first for tag in tags))
 
-    def _spread(self, tile: Tile) -> bool:
-        return self.dtype == "half" and not tile.whole
+    def _turn(
+        self, stages: Sequence[Stage], ahead: int, buffers: Sequence[int], first: Sequence[list[int]], again: bool
+    ) -> None:
+        tags = dict(enumerate(first))
+        for number, stage in enumerate(stages):
+            self._load(stage)
+            following = number + ahead
+            if following >= len(stages) and again:
+                self.shifted = [(self.loops[-1], 1)]
+                following -= len(stages)
+                self._start(stages[following], buffers[following], first[following])
+                self.shifted = []
+            elif following < len(stages):
+                tags[following] = self._start(stages[following], buffers[following])
+            self._finish(stage, buffers[number], tags[number])
+        self._settle()
 
-    def _start(self, work: list[tuple[Tile, int]], number: int) -> list[int]:
-        if number >= len(work):
-            return []
-        tile, i = work[number]
-        return self._pieces(tile).start(tile.passes[i], LC_IN[number % 2])
-
-    def _make_fill(self) -> None:
-        """The fill in LM0: in the upper half of a word (half), in a word, or in a long word; for whole long words as often
-        as they hold it."""
-        if self.dtype == "double":
-            self.asm.pe(f'imm ui"{self.fill >> 32}" $r0')
-            self.asm.pe(f'imm ui"{self.fill & 0xFFFFFFFF}" $r1')
-        else:
-            self.asm.pe(f'imm ui"{self.fill << 16 | self.fill if self.dtype == "half" else self.fill}" $lr0')
-        self.asm.pe(f"lpassa $lr0 $lm{FILL}")
-        if self.dtype == "half":
-            self.asm.pe(f'imm ui"{self.fill << 16}" $lr0')
-            self.asm.pe(f"lpassa $lr0 $lm{FILL - 4}")
-
-    # ---- tiles ------------------------------------------------------------------------------------------------
-
-    def _tiles(self) -> list[Tile]:
-        span, granule = self.result.image.addresses, self.result.image.granule
-        size = self._tile_size(span, granule)
-        return [self._tile(lo, min(lo + size, span)) for lo in range(0, span, size)]
-
-    def _tile_size(self, span: int, granule: int) -> int:
-        """The largest tile whose pieces fit at once (tried at both ends and in the middle); failing that, a middle one."""
-        largest = 192 if self.dtype != "half" else 96
-        for size in TILES:
-            if (size % granule and size < span) or size > max(largest, granule):
-                continue
-            starts = sorted({0, span // 2 // size * size, (span - 1) // size * size})
-            if all(len(self._tile(lo, min(lo + size, span)).passes) == 1 for lo in starts):
-                return size
-        return max(32, granule)
-
-    def _tile(self, lo: int, hi: int) -> Tile:
-        w = wanted(self.holder, self.finders, self.source_of, lo, hi)
-        lw, low = np.divmod(w.place, self.per)
-        word = self.per - 1 - low
-        whole = self._whole(w, lw, word)
-        if whole:
-            here = w.source >= 0
-            first = here.argmax(axis=-1)[..., None]
-            source, lw = (np.take_along_axis(a, first, -1)[..., 0] for a in (w.source, lw))
-            filled, empty = w.filled.any(axis=-1), w.empty.all(axis=-1)
-            filled = filled & (source < 0)
-            word = np.zeros((1,), np.int64)
-        else:
-            flat = (*lw.shape[:4], -1)
-            source, lw, word = (np.broadcast_to(a, w.source.shape).reshape(flat) for a in (w.source, lw, word))
-            filled, empty = w.filled.reshape(flat), w.empty.reshape(flat)
-        other = np.full(source.shape, -1, np.int16)
-        if self.clean:
-            other[empty] = ZERO
-        other[filled] = ZERO if not self.fill else FILL - 4 if self.dtype == "half" and not whole else FILL
-        pieces = self.pieces[self.dtype == "half" and not whole]
-        return Tile(lo, hi, whole, pieces.choose(pieces.number(source, lw)), other, word)
-
-    def _whole(self, w: Wanted, lw: np.ndarray, word: np.ndarray) -> bool:
-        """Whether every long word of the result is one of a source (or padding, or all fill)."""
-        if self.per == 1:
-            return True
-        here = w.source >= 0
-        some = here.any(axis=-1)
-        if (w.filled.any(axis=-1) & some).any() or (self.clean and (w.empty.any(axis=-1) & some).any()):
+    def _steady(self, stages: Sequence[Stage]) -> bool:
+        """Whether all stages have one table, which is loaded here, and T at most one content."""
+        picks = [turn.pick.picking for stage in stages for turn in stage.turns if turn.pick]
+        words = {source.words for p in picks for turn in p.turns for source in turn.sources}
+        if len({p.table.tobytes() for p in picks}) > 1 or len(words - {()}) > 1:
             return False
-        if self.clean and self.fill and (w.empty.any(axis=-1) & w.filled.any(axis=-1)).any():
-            return False
-        if (here & (word != np.arange(self.per))).any():
-            return False
-        code = np.where(here, lw * 128 + w.source, -1)
-        return bool((~here | (code == code.max(axis=-1, keepdims=True))).all())
+        self.picker.load(picks[0])
+        return True
 
-    # ---- results ----------------------------------------------------------------------------------------------
+    def _forget(self, steady: bool) -> None:
+        if not steady:
+            self.picker.forget()
 
-    def _give(self, tile: Tile) -> None:
-        """A tile from GRF0 to DRAM; two parts of it may be under way."""
-        part = Range.of(self.result, tile.lo, tile.hi)
+    # ---- a stage ----------------------------------------------------------------------------------------------
+
+    def _start(self, stage: Stage, buffer: int, tags: Sequence[int] = ()) -> list[int]:
+        """Its moves, with these tags or new ones."""
+        count = range(len(self.sources))
+        return start_fills(
+            self.asm,
+            stage.moves,
+            [s.symbol for s in self.sources],
+            buffer * LC_SIZE,
+            [sum(loop.shifts[s] * turns for loop, turns in self.shifted) for s in count],
+            [tuple(loop.shifts[s] for loop in self.loops) for s in count],
+            tags,
+            self.most,
+        )
+
+    def _load(self, stage: Stage) -> None:
+        """The table of its first picks, before more moves are in its way."""
+        pick = next((turn.pick for turn in stage.turns if turn.pick), None)
+        if pick:
+            self.picker.load(pick.picking)
+
+    def _finish(self, stage: Stage, buffer: int, tags: Sequence[int]) -> None:
+        self.asm.wait(*tags)
+        for turn in stage.turns:
+            for load in turn.loads:
+                bring(self.asm, load, buffer * LC_SIZE, LB if load.part.given is None else LB_LISTS[turn.place])
+            if turn.pick:
+                self.picker.load(turn.pick.picking)
+                self._pick(turn.pick)
+
+    def _pick(self, pick: Pick) -> None:
+        merge = not (pick.first and pick.last)
+        if merge and pick.first:
+            for word in range(0, 2 * sum(hi - lo for lo, hi in pick.runs), 8):
+                self.asm.pe(f"zero {vec(m.GRF0, list(range(word, word + 8, 2)), 2)}")
+        self.picker.pick(pick.picking, merge)
+        word = 0
+        for lo, hi in pick.runs if pick.last else ():
+            self._give(lo, hi, word)
+            word += 2 * (hi - lo)
+
+    def _give(self, lo: int, hi: int, word: int) -> None:
+        """LM addresses from GRF0 to DRAM; two parts of them may be under way."""
         image = self.result.image
-        most = max(image.granule, LC_OUT_SIZE // image.lw_per_address // image.granule * image.granule)
+        each = max(LC_OUT_SIZE // image.lw_per_address, 1), LB_SIZE // (64 if image.mab_spread else 4)
+        most = max(image.granule, min(each) // image.granule * image.granule)
         if most > 8:
             most = most // 8 * 8 if not (most // 8 * 8) % image.granule else most
-        per_lb = 64 if image.mab_spread else 4
-        assert most * per_lb <= 4096 and most * image.lw_per_address <= LC_OUT_SIZE
-        for lo in range(part.lo, part.hi, most):
-            piece = Range(self.result, lo, min(lo + most, part.hi))
-            if len(self.flying) == 2:
-                self.asm.wait(*self.flying.pop(0))
+        shift = sum(loop.addresses * turns for loop, turns in self.shifted)
+        strides = tuple(loop.addresses for loop in self.loops)
+        for at in range(lo, hi, most):
+            piece = Range.of(self.result, at + shift, min(at + most, hi) + shift)
+            if len(self.results) == 2:
+                self.asm.wait(*self.results.pop(0))
             lc = LC_OUT + LC_OUT_SIZE * (self.given % 2)
-            finish_upload(self.asm, piece, lc, LB_OUT, m.GRF0, 2 * (lo - part.lo))
-            self.flying.append(start_upload(self.asm, piece, lc))
+            finish_upload(self.asm, piece, lc, LB_OUT, m.GRF0, word + 2 * (at - lo))
+            self.results.append(start_upload(self.asm, piece, lc, strides))
             self.given += 1
 
     def _settle(self) -> None:
-        for tags in self.flying:
+        for tags in self.results:
             self.asm.wait(*tags)
-
-    # ---- LM0 -> result ----------------------------------------------------------------------------------------
-
-    def _pick(self, tile: Tile, slot: np.ndarray, first: bool, merge: bool) -> None:
-        """GRF0 of every PE from LM0. `merge`: a place that this pass does not hold stays as it is."""
-        flat = slot.reshape(4096, -1)
-        if self._spread(tile):  # first halves of the words of a long word, then second halves
-            word = np.broadcast_to(tile.word, slot.shape).reshape(4096, -1)
-            address = np.where(flat >= 0, 4 * flat + (word & 1) * 2 + (word >> 1), -1)
-        else:
-            address = np.where(flat >= 0, 2 * flat, -1)
-            if not tile.whole:
-                address += np.where(flat >= 0, np.broadcast_to(tile.word, slot.shape).reshape(4096, -1), 0)
-        if first:
-            other = tile.other.reshape(4096, -1)
-            address = np.where(other >= 0, other, address)
-        each = 2 if self._spread(tile) else 1  # addresses of a place of GRF0
-        if merge:
-            self._by_table(tile, address, each, True)
-            return
-        if (address < 0).all():
-            return
-        split = separate(address)
-        if split is None:
-            self._by_table(tile, address, each, False)
-            return
-        of_pe, of_place = split
-        uniform = bool((of_pe == of_pe[0]).all())
-        if not uniform:
-            self._load_t(of_pe)
-        offsets = (of_place + (of_pe[0] if uniform else 0)).reshape(-1, each)
-        for at in range(0, len(offsets), 4):
-            self._four(tile, at, offsets[at : at + 4], "" if uniform else "t")
-
-    def _destination(self, tile: Tile, at: Sequence[int]) -> str:
-        if tile.whole:
-            return vec(m.GRF0, [2 * i for i in at], 2)
-        return vec(m.GRF0, list(at), 1)
-
-    def _four(self, tile: Tile, at: int, offsets: np.ndarray, t: str) -> None:
-        asm = self.asm
-        out = self._destination(tile, range(at, at + len(offsets)))
-        wide = "l" if tile.whole else ""
-        cols = [lm0(offsets[:, i].tolist(), wide, t) for i in range(offsets.shape[1])]
-        if self._spread(tile):
-            asm.pe(f"ipassa {cols[0]} $r504v1")
-            asm.pe(f"uilsr {cols[1]} $ls{HALF} $nowrite")
-            asm.pe(f"ior $r504v1 $aluf {out}")
-        else:
-            asm.pe(f"{'l' if tile.whole else 'i'}passa {cols[0]} {out}")
-
-    def _by_table(self, tile: Tile, address: np.ndarray, each: int, merge: bool) -> None:
-        """T from a table for every place; four places at a time whose columns stand in the same word of a long word."""
-        places = address.shape[1] // each
-        wanted_here = (address >= 0).any(axis=0).reshape(places, each).any(axis=1)
-        touched = np.flatnonzero(wanted_here).tolist()
-        address = np.where(address >= 0, address, ZERO)
-        self.in_t = None
-        most = COLUMNS // each
-        for start in range(0, len(touched), most):
-            lot = touched[start : start + most]
-            columns = np.stack([address[:, each * i + k] for i in lot for k in range(each)], axis=1)
-            symbol, image = self._table(columns)
-            part = Range.of(Tensor(image, symbol), 0, image.addresses)
-            bulk_download(
-                self.asm, part, m.GRF1, 0, LC_TABLE, 4096 if image.lw_per_address < 512 else 8192, LB_TABLE, 2048
-            )
-            order = lot if each == 2 else lot[::2] + lot[1::2]
-            column = {i: each * k for k, i in enumerate(lot)}
-            groups = [lot[::2][a : a + 4] for a in range(0, len(lot[::2]), 4)] + [
-                lot[1::2][a : a + 4] for a in range(0, len(lot[1::2]), 4)
-            ]
-            if each == 2:
-                groups = [order[a : a + 4] for a in range(0, len(order), 4)]
-            for group in groups:
-                self._four_by_table(tile, group, [column[i] for i in group], merge)
-
-    def _four_by_table(self, tile: Tile, at: list[int], columns: list[int], merge: bool) -> None:
-        asm, out = self.asm, self._destination(tile, at)
-        wide = "l" if tile.whole else ""
-        found = f"${wide}mt0"
-        self._t_of(columns)
-        if self._spread(tile):
-            asm.pe(f"ipassa {found} $r504v1")
-            self._t_of([c + 1 for c in columns])
-            asm.pe(f"uilsr {found} $ls{HALF} $nowrite")
-            if merge:
-                asm.pe("ior $r504v1 $aluf $nowrite")
-                asm.pe(f"ior {out} $aluf {out}")
-            else:
-                asm.pe(f"ior $r504v1 $aluf {out}")
-            return
-        letter = "l" if tile.whole else "i"
-        asm.pe(f"{letter}or {out} {found} {out}" if merge else f"{letter}passa {found} {out}")
-
-    # ---- tables -----------------------------------------------------------------------------------------------
-
-    def _table(self, data: np.ndarray) -> tuple[str, Image]:
-        """The symbol and the image of a table of words, data[PE of the chip][column]."""
-        key = data.shape[1], data.tobytes()
-        if key not in self.tables:
-            symbol = f"const{len(self.constants)}"
-            image, bits = table_image(data)
-            self.constants[symbol] = image.pack(bits)
-            self.tables[key] = symbol, image
-        return self.tables[key]
-
-    def _load_t(self, of_pe: np.ndarray) -> None:
-        """T from a table of one column."""
-        if self.in_t is not None and np.array_equal(self.in_t, of_pe):
-            return
-        symbol, image = self._table(of_pe[:, None])
-        part = Range.of(Tensor(image, symbol), 0, image.addresses)
-        bulk_download(self.asm, part, m.GRF1, 0, LC_TABLE, LC_TABLE_SIZE, LB_TABLE, 2048)
-        self.asm.pe("lpassa $ls0 $lt")
-        self.in_t = of_pe
-
-    def _t_of(self, columns: list[int]) -> None:
-        """T of each cycle from a column of the table in GRF1; T takes its index from the low word of a long word. All
-        columns are odd, or all even."""
-        words = vec(m.GRF1, [c - c % 2 for c in columns], 2)
-        if columns[0] % 2:
-            self.asm.pe(f"lpassa {words} $lt")
-        else:
-            self.asm.pe(f"ullsr {words} $lr{WORD} $lt")
-
-
-def table_image(data: np.ndarray) -> tuple[Image, np.ndarray]:
-    """The image of a table of words, data[PE of the chip][column], and its words; levels over which it is the same are
-    copies."""
-    if data.shape[1] % 2:
-        data = np.concatenate([data, data[:, -1:]], axis=1)
-    words = (data % 4096).astype(np.uint32).reshape(8, 8, 16, 4, -1)
-    axis, copies = [], []
-    for dim, (level, n) in enumerate(((L2B, 8), (L1B, 8), (MAB, 16))):
-        if (words == words.take([0], axis=dim)).all():
-            words = words.take([0], axis=dim)
-            copies.append(Sub(0, level))
-        else:
-            axis.append(Sub(n, level))
-    addresses = words.shape[-1] // 2
-    layout = Layout(((*axis, Sub(4, PE), Sub(addresses, ADDR), Sub(2, W)),), tuple(copies))
-    return Image(layout, "int", (words.size,)), words.reshape(-1)
-
-
-def lm0(offsets: list[int], width: str, t: str) -> str:
-    """LM0 at an address of its own in each cycle, behind T or not."""
-    a = [o % 4096 for o in offsets]
-    a += [a[-1]] * (4 - len(a))
-    body = str(a[0]) if len(set(a)) == 1 else "[" + ",".join(map(str, a)) + "]"
-    return f"${width}m{t}{body}"
-
-
-def separate(address: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """of_pe[q] + of_place[i] = address[q, i] wherever that is not -1, or None when there is no such pair."""
-    known = address >= 0
-    of_pe, of_place = np.zeros(address.shape[0], np.int64), np.zeros(address.shape[1], np.int64)
-    pe_set, place_set = np.zeros(address.shape[0], bool), np.zeros(address.shape[1], bool)
-    while True:
-        fresh = np.flatnonzero(known.any(axis=0) & ~place_set)
-        if not len(fresh):
-            break
-        place_set[fresh[0]] = True
-        while True:
-            links = known & place_set[None, :]
-            new_pe = links.any(axis=1) & ~pe_set
-            if new_pe.any():
-                column = links[new_pe].argmax(axis=1)
-                of_pe[new_pe] = address[new_pe, column] - of_place[column]
-                pe_set |= new_pe
-            links = known & pe_set[:, None]
-            new_place = links.any(axis=0) & ~place_set
-            if new_place.any():
-                row = links[:, new_place].argmax(axis=0)
-                of_place[new_place] = address[row, new_place] - of_pe[row]
-                place_set |= new_place
-            if not new_pe.any() and not new_place.any():
-                break
-    good = (of_pe[:, None] + of_place[None, :] == address) | ~known
-    return (of_pe, of_place) if good.all() else None
+        self.results = []

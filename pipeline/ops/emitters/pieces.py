@@ -1,358 +1,401 @@
-"""Pieces of source images on their way from DRAM to LM0 of the PEs that need them.
+"""Pieces of source images that a part of a move needs, and where they come to lie.
 
-Each is contiguous in DRAM and lies in L2BM as it does there. By how far an element goes it comes in one of three kinds:
+Each is contiguous in DRAM and lies in L2BM as it does there. By how far an element goes it comes in one of these kinds:
 
-    own    one LM address of all PEs of an L2B, for PEs that need what the same PE of a source has: `l2bmd` (or `l2bmb` where
-           the source is the same in all L1Bs), then `l1bmd`, a long word for each PE
-    share  256 LW of which each L1B gets its own 32 (`l2bmd`), for what the same L1B of a source has
-    line   64 LW, for all L1Bs of an L2B (`l2bmb`) or for one (`l2bmb@b`)
+    own     one LM address of all PEs of an L2B, for PEs that need what the same PE of a source has: `l2bmd` (or `l2bmb` where
+            the source is the same in all L1Bs), then `l1bmd`, a long word for each PE
+    share   256 LW of which each L1B gets its own 32 (`l2bmd`), for what the same L1B of a source has
+    line    64 LW, for all L1Bs of an L2B (`l2bmb`) or for some (`l2bmb@b`), or a list of lines for each L1B
 
 From L1BM shares and lines go to the PEs by lanes (`l1bmm`, where every element stays with the PE of its number), or in whole
-(`l1bmp`), those groups of 4 LW in which some PE finds something. The r-th piece of every L2B (L1B) is brought in round r.
+(`l1bmp`), those groups of 8 LW in which some PE finds something. The r-th piece of every L2B (L1B) is brought in round r.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from mlsdk.device.isa import model as m
-from mlsdk.pipeline.ops.emitters.asm import Asm, vec
-from mlsdk.pipeline.ops.emitters.slots import Slot, fill_slots
-from mlsdk.pipeline.ops.emitters.transfer import Tensor, pipeline
+from mlsdk.pipeline.ir.image import Image
+from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE
+from mlsdk.pipeline.ops.emitters.places import BIT, PES, SOURCE
+from mlsdk.pipeline.ops.emitters.slots import OF_L2B, Fill, fills
 
-ZERO, FILL = 4092, 4088  # LM0 words that hold zero, and what a move fills with
-SLOTS = 2032  # long words of LM0 for pieces
-HALF, HIGH = 508, 510  # GRF1 words: constants 16, 0xFFFF0000
-LINE, SHARE = 64, 256  # LW of DRAM
-LC_SIZE = 8192  # LW of L2BM for the pieces of a pass
-LB_SIZE = 2048  # LW of L1BM that pieces pass through at a time
-FLYING = 12  # moves of a pass that go on while others start
-OWN, OWN_SAME, BY_SHARE, BY_LINE, BY_LINE_OF = "own", "own of all L1Bs", "share", "line", "line of an L1B"
+SLOTS = 2048  # long words of LM0
+SPARED = 4  # of them, where zero or a fill is wanted
+LB_SIZE = 2048  # LW of L1BM that lists of L1Bs pass through, and other pieces
+LC_SIZE = 4096  # LW of L2BM for what is brought at a time, or twice half of it
+LINE, SHARE, GROUP = 64, 256, 8  # LW
+MOVED = 160  # LW of lines that come from DRAM in a step, about
+OWN, OWN_SAME, BY_SHARE, BY_LINE = "own", "own of all L1Bs", "share", "line"
+LINE_FOR_SOME, LINE_OF_L1B = "line for some L1Bs", "line of an L1B"
+#: what the nearest kind may be: own, share, line
+NEAREST = (3, 2, 0)
+OF_PE = tuple(a.reshape(-1, 1).astype(np.int8) for a in np.indices(PES))  # L2B, L1B, MAB, PE of each PE
+DENSE = 1 << 24  # marks of pieces that are kept as an array
 
 
 @dataclass(frozen=True)
-class Home:
-    """What is needed of a source to find its pieces. `first`: number of its first place among those of all sources."""
-
-    tensor: Tensor
-    first: int
-
-    @property
-    def groups(self) -> int:
-        return 4 if self.tensor.image.l2b_spread else 1
-
-    @property
-    def size(self) -> int:
-        """LW of all its places, in whole shares."""
-        return self.groups * self.pitch
-
-    @property
-    def pitch(self) -> int:
-        return -(-self.tensor.image.group_size // 512) * 512
-
-
-@dataclass
 class Kind:
-    """The pieces of one kind in a tile. `lists[unit]`: piece numbers in rising order; `rank`: of each place, or -1;
-    `inside`: LW of the piece in L1BM that a place takes."""
+    """The pieces of one kind. `wanted[L2B, slot]`: the piece in each slot of L2BM, as L2B << 40 | LW (the source in the bits
+    above), or -1. Pieces go to the L1Bs in rounds: in round r all get slot r, or L1B b gets slot `given[b, r]` (-1: none). Of
+    each place `rank` is its round (-1: it is not of this kind) and `inside` the LW of the piece in L1BM."""
 
     name: str
     unit: int  # LW of DRAM
     lb: int  # LW of L1BM
-    lists: list[np.ndarray]
+    wanted: np.ndarray
+    given: np.ndarray | None
     rank: np.ndarray
     inside: np.ndarray
     by_lane: bool
-    used: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), bool))  # [rank][group of 4 LW]
+    used: np.ndarray  # [round, group of 8 LW]: whether anything of it is needed
+
+    @property
+    def own(self) -> bool:
+        return self.name in (OWN, OWN_SAME)
 
     @property
     def rounds(self) -> int:
-        return max(map(len, self.lists), default=0)
-
-    def lc(self, rounds: int) -> int:
-        return rounds * self.unit * (8 if self.name == BY_LINE_OF else 1)
+        return len(self.used)
 
     def slots(self, first: int, last: int) -> int:
-        """Long words of LM0 for these rounds."""
-        if self.name in (OWN, OWN_SAME):
+        """Long words of LM0 for rounds [first, last)."""
+        if self.own:
             return -(-(last - first) // 4) * 4
         if self.by_lane:
             return (last - first) * self.lb // 4
-        return 4 * int(self.used[first:last].sum())
+        return GROUP * int(self.used[first:last].sum())
+
+    def _needed(self, first: int, last: int) -> np.ndarray:
+        assert self.given is not None
+        found = np.unique(self.given[:, first:last])
+        return found[found >= 0]
+
+    def between(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """`wanted` and `given` of these rounds."""
+        if self.given is None:
+            return self.wanted[:, first:last], None
+        needed, given = self._needed(first, last), self.given[:, first:last]
+        return self.wanted[:, needed], np.where(given < 0, -1, np.searchsorted(needed, given))
+
+    def steps(self) -> float:
+        """About how long it takes to bring it."""
+        from_l2bm = self.rounds if self.given is None else int((self.given >= 0).sum())
+        moves = (self.wanted >= 0).sum() * self.unit / MOVED
+        return max(from_l2bm, self.slots(0, self.rounds) / 8, moves)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rounds [first, last) of a kind, in LM0 from slot `slot` on."""
+
+    kind: Kind
+    first: int
+    last: int
+    slot: int
+
+    @cached_property
+    def wanted(self) -> np.ndarray:
+        return self.kind.between(self.first, self.last)[0]
+
+    @cached_property
+    def given(self) -> np.ndarray | None:
+        return self.kind.between(self.first, self.last)[1]
+
+
+@dataclass(frozen=True)
+class Load:
+    """Slots [first, last) of L2BM of a part, from `lc` on (counted from the buffer). `done`: all of the part is in L1BM then."""
+
+    part: Part
+    first: int
+    last: int
+    lc: int
+    done: bool
+
+    @property
+    def steps(self) -> float:
+        """About how long the PEs are busy with it."""
+        part, kind = self.part, self.part.kind
+        if part.given is None:
+            from_l2bm = (2 if kind.name == OWN else 1) * (self.last - self.first)
+        else:
+            from_l2bm = int(((part.given >= self.first) & (part.given < self.last)).sum())
+        into = (part.last - part.first) / 4 if kind.own else kind.slots(part.first, part.last) / 8
+        return max(from_l2bm, into if self.done else 0)
+
+    def fills(self, images: Sequence[Image]) -> list[Fill]:
+        """The moves that bring it to L2BM."""
+        wanted = self.part.wanted[:, self.first : self.last]
+        source = np.where(wanted < 0, -1, wanted >> SOURCE + 40 - BIT[L2B])
+        spread = np.array([image.l2b_spread for image in images])[source]
+        group = np.where(spread, wanted >> 41 & 3, OF_L2B[:, None])
+        return fills(group, wanted & (1 << 40) - 1, source, self.part.kind.unit, self.lc)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """`parts`: (kind, first and last round, its first LW in L2BM); `address`: the LM0 word of each place, or -1."""
+    """Pieces that lie in LM0 at a time. `loads`: what is in L2BM at a time; `address`: the long word of LM0 that each place
+    takes, or -1; [PE, place]."""
 
-    parts: tuple[tuple[Kind, int, int, int], ...]
+    loads: tuple[tuple[Load, ...], ...]
     address: np.ndarray
 
 
-def ranked(unit: np.ndarray, piece: np.ndarray, units: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """For each unit its pieces in rising order, and for each entry the rank of its piece."""
-    if not len(piece):
-        return [np.zeros(0, np.int64)] * units, np.zeros(0, np.int64)
-    low = int(piece.min())
-    span = int(piece.max()) - low + 1
-    if units * span > 1 << 26:
-        keys, inverse = np.unique(unit * span + (piece - low), return_inverse=True)
-        starts = np.searchsorted(keys, np.arange(units + 1) * span)
-        lists = [keys[a:b] - u * span + low for u, (a, b) in enumerate(zip(starts, starts[1:]))]
-        return lists, inverse - starts[unit]
-    mark = np.zeros((units, span), bool)
-    mark[unit, piece - low] = True
-    rank = np.cumsum(mark, axis=1, dtype=np.int32) - 1
-    return [np.flatnonzero(row) + low for row in mark], rank[unit, piece - low].astype(np.int64)
+def kinds_of(images: Sequence[Image], place: np.ndarray, near: int) -> list[Kind]:
+    """What the places [PE, n] need (long words, as in `places`; -1: nothing), in kinds as near as `near`."""
+    here = np.flatnonzero(place.reshape(-1) >= 0)
+    number = place.reshape(-1)[here]
+    at = [np.broadcast_to(a, place.shape).reshape(-1)[here] for a in OF_PE]
+    code = np.zeros(len(here), np.int8)  # 3: own, 4: the same for all L1Bs, 2: share, 0: line
+    piece, inside = np.zeros(len(here), np.int64), np.zeros(len(here), np.int16)
+    source = number >> SOURCE
+    for i, image in enumerate(images):
+        mine = np.flatnonzero(source == i) if len(images) > 1 else slice(None)
+        if len(number[mine]):
+            code[mine], piece[mine], inside[mine] = _found(image, number[mine], [a[mine] for a in at[1:]], near)
+    kinds = []
+    for value, name, unit, lb in ((3, OWN, 512, 64), (4, OWN_SAME, 64, 64), (2, BY_SHARE, SHARE, 32)):
+        which = np.flatnonzero(code == value)
+        if len(which):
+            wanted, rank = ranked(at[0][which], piece[which], 8)
+            kinds.append(_kind(name, unit, lb, here[which], rank, inside[which], place.shape, wanted))
+    which = np.flatnonzero(code == 0)
+    if len(which):
+        kinds.append(_lines(at[0][which], at[1][which], here[which], piece[which], inside[which], place.shape))
+    return kinds
 
 
-class Pieces:
-    """Chooses and brings pieces. `spread`: halves are brought one to a word."""
+def _found(image: Image, number: np.ndarray, at: Sequence[np.ndarray], near: int) -> tuple[np.ndarray, ...]:
+    """For long words: the kind, the piece, and the LW of the piece in L1BM."""
+    l1b, mab, lane = at
+    source_mab, source_lane = number >> BIT[MAB] & 15, number >> BIT[PE] & 3
+    address, head = number >> BIT[ADDR] & 0xFFFFFF, number >> BIT[L2B] << 40
+    if image.l2bs_used == 2:
+        head = head + (number >> BIT[L2B] & 1) * image.l2b_size
+    per = 64 if image.mab_spread else 4
+    o = address * per + source_lane + (source_mab * 4 if image.mab_spread else 0)
+    if not image.l1b_spread:
+        code = np.zeros(len(number), np.int8)
+        piece, inside = head + (o & -64), o & 63
+        if image.mab_spread and near > 2:
+            close = (source_mab == mab) & (source_lane == lane)
+            code[close] = 4
+        return code, piece, inside
+    source_l1b = number >> BIT[L1B] & 7
+    line = head + (o >> 3) * 64
+    if not near:
+        return np.zeros(len(number), np.int8), line, source_l1b * 8 + (o & 7)
+    same = source_l1b == l1b
+    code = np.where(same, 2, 0).astype(np.int8)
+    if image.mab_spread and near > 2:
+        code[same & (source_mab == mab) & (source_lane == lane)] = 3
+    piece = np.where(code == 0, line, np.where(code == 2, head + (o >> 5) * SHARE, head + address * 512))
+    inside = np.where(code == 0, source_l1b * 8 + (o & 7), o & 31)
+    return code, piece, inside
 
-    def __init__(self, asm: Asm, sources: Sequence[Tensor], spread: bool):
-        self.asm, self.spread = asm, spread
-        self.homes: list[Home] = []
-        first = 0
-        for tensor in sources:
-            self.homes.append(Home(tensor, first))
-            first += self.homes[-1].size
 
-    def number(self, source: np.ndarray, lw: np.ndarray) -> np.ndarray:
-        """Places of all sources counted through (-1: none); `lw` counts the LW of a source's groups."""
-        found = np.full(lw.shape, -1, np.int64)
-        for i, home in enumerate(self.homes):
-            mine = source == i
-            size = home.tensor.image.group_size
-            if home.pitch == size or home.groups == 1:
-                np.copyto(found, lw + home.first, where=mine)
-            else:
-                group, rest = np.divmod(lw, size)
-                np.copyto(found, group * home.pitch + rest + home.first, where=mine)
-        return found
-
-    # ---- which pieces -----------------------------------------------------------------------------------------
-
-    def choose(self, place: np.ndarray) -> list[Pass]:
-        """The passes that bring what the places [L2B, L1B, MAB, PE, n] of a tile need (`number`, or -1)."""
-        shape = place.shape
-        kinds = self._kinds(place.reshape(-1), shape)
-        return self._passes(kinds, shape)
-
-    def _kinds(self, place: np.ndarray, shape: tuple[int, ...]) -> list[Kind]:
-        here = np.flatnonzero(place >= 0)
+def line_of(images: Sequence[Image], place: np.ndarray) -> np.ndarray:
+    """The lines of 64 LW in which places lie (-1: none), with the L2B and the source in the bits where a place has them."""
+    found = np.full(place.shape, -1, np.int64)
+    for i, image in enumerate(images):
+        here = place >> SOURCE == i
         number = place[here]
-        pe = here // shape[-1]
-        l2b, l1b, mab, lane = pe >> 9, pe >> 6 & 7, pe >> 2 & 15, pe & 3
-        own = np.zeros(len(here), np.int8)  # 1: by own, 2: the same for all L1Bs, 3: by share, 0: by line
-        piece, inside = np.zeros(len(here), np.int64), np.zeros(len(here), np.int64)
-        for home in self.homes:
-            mine = slice(None)
-            if len(self.homes) > 1:
-                mine = np.flatnonzero((number >= home.first) & (number < home.first + home.size))  # type: ignore[assignment]
-            n = number[mine]
-            if len(n):
-                own[mine], piece[mine], inside[mine] = self._near(home, n, l1b[mine], mab[mine], lane[mine])
-        kinds = []
-        for code, name, unit, lb in ((1, OWN, 512, 64), (2, OWN_SAME, 64, 64), (3, BY_SHARE, SHARE, 32)):
-            chosen = own == code
-            if chosen.any():
-                kinds.append(self._kind(name, unit, lb, here, chosen, l2b, piece, inside, lane, place.shape, 8))
-        chosen = own == 0
-        if chosen.any():
-            piece, inside = number // LINE, number % LINE
-            kinds.append(self._lines(here, chosen, l2b, l1b, piece, inside, lane, place.shape))
-        return kinds
-
-    def _near(self, home: Home, number, l1b, mab, lane) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """How near the places lie: code, number of the piece, LW of the piece's part in L1BM."""
-        image = home.tensor.image
-        rest = (number - home.first) % home.pitch
-        size = image.l2b_size
-        k = rest % size if image.l2bs_used == 2 else rest
-        base = number - k
-        if not image.l1b_spread:
-            if not image.mab_spread:
-                return np.zeros(len(number), np.int8), number, number
-            near = (k >> 2 & 15 == mab) & (k & 3 == lane) & (base % LINE == 0)
-            return np.where(near, 2, 0).astype(np.int8), (base + k) // LINE, np.zeros(len(number), np.int64)
-        o = (k >> 6) * 8 + (k & 7)
-        same = (k >> 3 & 7) == l1b
-        code = np.where(same, 3, 0)
-        piece, inside = number // SHARE, o & 31
+        address, mab = number >> BIT[ADDR] & 0xFFFFFF, number >> BIT[MAB] & 15
         if image.mab_spread:
-            near = same & (o >> 2 & 15 == mab) & (o & 3 == lane) & (base % 512 == 0)
-            code[near] = 1
-            piece = np.where(near, (base + k) // 512, piece)
-            inside = np.where(near, 0, inside)
-        return code.astype(np.int8), piece, inside
+            line = address * 8 + (mab >> 1) if image.l1b_spread else address
+        else:
+            line = address >> 1 if image.l1b_spread else address >> 4
+        found[here] = (number >> BIT[L2B] << BIT[L2B]) + line
+    return found
 
-    def _kind(self, name, unit, lb, here, chosen, units, piece, inside, lane, size, count) -> Kind:
-        which = np.flatnonzero(chosen)
-        lists, rank = ranked(units[which], piece[which], count)
-        ranks, insides = np.full(size, -1, np.int64), np.zeros(size, np.int64)
-        ranks[here[which]], insides[here[which]] = rank, inside[which]
-        by_lane = bool((inside[which] & 3 == lane[which]).all())
-        kind = Kind(name, unit, lb, lists, ranks, insides, by_lane)
-        if name not in (OWN, OWN_SAME):
-            kind.used = np.zeros((kind.rounds, lb // 4), bool)
-            kind.used[rank, inside[which] >> 2] = True
-        return kind
 
-    def _lines(self, here, chosen, l2b, l1b, piece, inside, lane, size) -> Kind:
-        """Lines for all L1Bs of an L2B, or for one each: what takes fewer steps (of the moves, and of the PEs)."""
-        shared = self._kind(BY_LINE, LINE, LINE, here, chosen, l2b, piece, inside, lane, size, 8)
-        single = self._kind(BY_LINE_OF, LINE, LINE, here, chosen, l2b * 8 + l1b, piece, inside, lane, size, 64)
-        same = sum(len(x) for x in shared.lists) * 8 == sum(len(x) for x in single.lists)
-        if same:
-            return shared
+def _kind(name, unit, lb, here, rank, inside, shape: tuple[int, ...], wanted, given=None) -> Kind:
+    ranks, insides = np.full(shape, -1, np.int32), np.zeros(shape, np.int16)
+    ranks.reshape(-1)[here], insides.reshape(-1)[here] = rank, inside
+    lane = OF_PE[3].reshape(-1)[here // shape[1]]
+    used = np.zeros((int(rank.max()) + 1, lb // GROUP), bool)
+    used[rank, inside // GROUP] = True
+    return Kind(name, unit, lb, wanted, given, ranks, insides, bool(((inside & 3) == lane).all()), used)
 
-        def cost(kind: Kind, each: int) -> float:
-            into = 2 * kind.rounds if kind.by_lane else int(kind.used.sum())
-            moved = sum(len(x) for x in kind.lists) * LINE
-            return max(moved / 160, kind.rounds * each + into) + (0 if kind.by_lane else 0)
 
-        return shared if cost(shared, 1) <= cost(single, 8) else single
+def _rows(lists: Sequence[np.ndarray]) -> np.ndarray:
+    """Lists as rows, filled up with -1."""
+    found = np.full((len(lists), max(map(len, lists))), -1, np.int64)
+    for row, values in zip(found, lists):
+        row[: len(values)] = values
+    return found
 
-    def _passes(self, kinds: list[Kind], shape: tuple[int, ...]) -> list[Pass]:
-        each = 2 if self.spread else 1
-        passes: list[Pass] = []
-        at = [0] * len(kinds)
-        while True:
-            parts, slots, lc = [], 0, 0
-            for i, kind in enumerate(kinds):
-                first, last = at[i], at[i]
-                while last < kind.rounds:
-                    if (slots + kind.slots(first, last + 1)) * each > SLOTS or lc + kind.lc(last + 1 - first) > LC_SIZE:
-                        break
-                    last += 1
-                if last > first:
-                    parts.append((kind, first, last, lc))
-                    slots += kind.slots(first, last)
-                    lc += kind.lc(last - first)
+
+def _lines(l2b, l1b, here, piece, inside, shape: tuple[int, ...]) -> Kind:
+    """Lines for all L1Bs of an L2B, those of an L2B for those L1Bs that need them in some L2B, or a list of lines for each
+    L1B: what takes the fewest steps."""
+    rows, slot = ranked(l2b, piece, 8)
+    shared = _kind(BY_LINE, LINE, LINE, here, slot, inside, shape, rows)
+    some = np.zeros((8, rows.shape[1]), bool)
+    some[l1b, slot] = True
+    if some.all():
+        return shared
+    local = np.cumsum(some, axis=1) - 1
+    given = _rows([np.flatnonzero(row) for row in some])
+    for_some = _kind(LINE_FOR_SOME, LINE, LINE, here, local[l1b, slot], inside, shape, *_mixed(rows, given))
+    own, rank = ranked(l2b.astype(np.int16) * 8 + l1b, piece, 64)
+    single = _kind(LINE_OF_L1B, LINE, LINE, here, rank, inside, shape, *_mixed(*_slots_of_l1bs(own)))
+    return min((shared, for_some, single), key=Kind.steps)
+
+
+def _slots_of_l1bs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slots of L2BM for the list of each L1B of the chip, in the order of the fullest L2B's pieces, so that neighbours in DRAM
+    are neighbours there."""
+    rows = rows.reshape(8, -1)  # [L2B, L1B and round]
+    most = rows[(rows >= 0).sum(axis=1).argmax()]
+    order = np.argsort(np.where(most < 0, 1 << 60, most), kind="stable")
+    given = np.empty(len(order), np.int64)
+    given[order] = np.arange(len(order))
+    return rows[:, order], given.reshape(8, -1)
+
+
+def _mixed(wanted: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Slots in another order: every run of them that L2BM holds at a time has its share from each group's DRAM."""
+    first = np.take_along_axis(wanted, (wanted >= 0).argmax(axis=0)[None], 0)[0]
+    group = first >> 41 & 3
+    rank = np.zeros(len(group))
+    for g in range(4):
+        mine = np.flatnonzero(group == g)
+        rank[mine] = np.arange(len(mine)) / max(1, len(mine))
+    count = -(-len(group) * LINE // (LC_SIZE // 2))
+    order = np.lexsort((rank, group, (rank * count).astype(np.int64)))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return wanted[:, order], np.where(given < 0, -1, place[given])
+
+
+def ranked(unit: np.ndarray, piece: np.ndarray, units: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each unit its pieces in rising order (-1: none), and for each entry the place of its piece there. The first L2B that a
+    unit reads from starts at one place for all units, the second at another, and so on, because pieces that lie in one row of
+    memory lie alike there only if they are counted from a common start."""
+    known, number = _counted(piece)
+    mark = np.zeros((units, len(known)), bool)
+    mark[unit, number] = True
+    edges = np.flatnonzero(np.diff(known >> 40, prepend=-1, append=-2))
+    counts = np.add.reduceat(mark, edges[:-1], axis=1, dtype=np.int64)  # [unit, L2B]
+    ordinal = np.cumsum(counts > 0, axis=1) - 1
+    lengths = [int(np.where((counts > 0) & (ordinal == j), counts, 0).max()) for j in range(int(ordinal.max()) + 1)]
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    rank = np.cumsum(mark, axis=1, dtype=np.int32)
+    before = np.concatenate([np.zeros((units, 1), np.int64), np.cumsum(counts, axis=1)[:, :-1]], axis=1)
+    shift = starts[np.maximum(ordinal, 0)] - before - 1
+    rank += np.repeat(shift, np.diff(edges), axis=1).astype(np.int32)
+    rows = np.full((units, int(starts[-1])), -1, np.int64)
+    of_unit, of_piece = np.nonzero(mark)
+    rows[of_unit, rank[of_unit, of_piece]] = known[of_piece]
+    return rows, rank[unit, number]
+
+
+def _counted(piece: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different pieces in rising order, and the number of each entry among them."""
+    head, line = piece >> 40, (piece & (1 << 40) - 1) // LINE
+    span = int(line.max()) + 1
+    key = head * span + line
+    if int(key.max()) > DENSE:
+        known, number = np.unique(key, return_inverse=True)
+    else:
+        there = np.zeros(int(key.max()) + 1, bool)
+        there[key] = True
+        known, number = np.flatnonzero(there), (np.cumsum(there) - 1)[key]
+    return (known // span << 40) + known % span * LINE, number
+
+
+# ---- passes -------------------------------------------------------------------------------------------------------
+
+
+def room(kinds: Sequence[Kind], slots: int) -> float:
+    """How often these kinds fill so many long words of LM0."""
+    return sum(kind.slots(0, kind.rounds) for kind in kinds) / slots
+
+
+def passes(kinds: Sequence[Kind], shape: tuple[int, ...], slots: int, lc: int) -> list[Pass]:
+    """The passes that bring these kinds to so many long words of LM0, through `lc` of L2BM; a place finds its piece in one of
+    them."""
+    found: list[Pass] = []
+    at = [0] * len(kinds)
+    while not found or any(a < kind.rounds for a, kind in zip(at, kinds)):
+        parts: list[Part] = []
+        taken = 0
+        for i, kind in enumerate(kinds):
+            last = _most(kind, at[i], slots - taken)
+            if last > at[i]:
+                parts.append(Part(kind, at[i], last, taken))
+                taken += kind.slots(at[i], last)
                 at[i] = last
-            if not parts and passes:
-                return passes
-            passes.append(Pass(tuple(parts), self._address(parts, shape)))
-            if all(a >= kind.rounds for a, kind in zip(at, kinds)):
-                return passes
+        found.append(Pass(_loads(parts, lc), _address(parts, shape)))
+    return found
 
-    def _address(self, parts, shape: tuple[int, ...]) -> np.ndarray:
-        """The LM0 long word (counted in slots) of each place of a pass, or -1."""
-        address = np.full(int(np.prod(shape)), -1, np.int64)
-        base = 0
-        for kind, first, last, _ in parts:
-            here = (kind.rank >= first) & (kind.rank < last)
-            rank, inside = kind.rank[here] - first, kind.inside[here]
-            if kind.name in (OWN, OWN_SAME):
-                address[here] = base + rank
-            elif kind.by_lane:
-                address[here] = base + rank * (kind.lb // 4) + (inside >> 2)
-            else:
-                order = np.cumsum(kind.used[first:last].reshape(-1)) - 1
-                group = order[rank * (kind.lb // 4) + (inside >> 2)]
-                address[here] = base + 4 * group + (inside & 3)
-            base += kind.slots(first, last)
-        return address.reshape(shape)
 
-    # ---- DRAM -> LM0 ------------------------------------------------------------------------------------------
+def _most(kind: Kind, first: int, slots: int) -> int:
+    """The last round up to which a kind fits."""
+    low, high = first, kind.rounds
+    while low < high:
+        middle = (low + high + 1) // 2
+        if kind.slots(first, middle) <= slots:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
-    def start(self, chosen: Pass, lc: int) -> list[int]:
-        """Start the moves of a pass into L2BM from `lc` on."""
-        tags: list[int] = []
-        for kind, first, last, at in chosen.parts:
-            if kind.name == BY_LINE_OF:
-                for b in range(8):
-                    slots = [self._slot(kind, r, [8 * x + b for x in range(8)]) for r in range(first, last)]
-                    tags = self._fewer(tags) + fill_slots(
-                        self.asm, slots, kind.unit, lc + at + b * (last - first) * kind.unit, FLYING
+
+def _loads(parts: Sequence[Part], room: int) -> tuple[tuple[Load, ...], ...]:
+    """Parts by what L2BM holds at a time. Lists of L1Bs are gathered in L1BM; what is too long for that comes by rounds."""
+    loads: list[list[Load]] = [[]]
+    lc = 0
+    for whole in parts:
+        for part in _short(whole):
+            at, count, unit = 0, part.wanted.shape[1], part.kind.unit
+            while at < count:
+                size = min(count - at, (room - lc) // unit)
+                if not size:
+                    loads.append([])
+                    lc = 0
+                    continue
+                if part.given is None:
+                    rounds = Part(
+                        part.kind,
+                        part.first + at,
+                        part.first + at + size,
+                        part.slot + part.kind.slots(part.first, part.first + at),
                     )
-            else:
-                slots = [self._slot(kind, r, list(range(8))) for r in range(first, last)]
-                tags = self._fewer(tags) + fill_slots(self.asm, slots, kind.unit, lc + at, FLYING)
-        return tags
+                    loads[-1].append(Load(rounds, 0, size, lc, True))
+                else:
+                    loads[-1].append(Load(part, at, at + size, lc, at + size == count))
+                lc += size * unit
+                at += size
+    return tuple(map(tuple, loads))
 
-    def _fewer(self, tags: list[int]) -> list[int]:
-        """Waits for the first moves of many."""
-        spare = max(0, len(tags) - FLYING)
-        self.asm.wait(*tags[:spare])
-        return tags[spare:]
 
-    def _slot(self, kind: Kind, r: int, units: list[int]) -> Slot:
-        where = {}
-        for l2b, unit in enumerate(units):
-            mine = kind.lists[unit]
-            if r < len(mine):
-                number = int(mine[r]) * kind.unit
-                home = next(h for h in reversed(self.homes) if h.first <= number)
-                group, address = divmod(number - home.first, home.pitch)
-                where[l2b] = (group if home.groups > 1 else l2b >> 1, address, home.tensor.symbol)
-        return where
+def _short(part: Part) -> Iterator[Part]:
+    """A part whose rounds fit L1BM at a time, if it is one of lists."""
+    each = part.last - part.first if part.given is None else LB_SIZE // part.kind.lb
+    for first in range(part.first, part.last, max(1, each)):
+        yield Part(part.kind, first, min(first + each, part.last), part.slot + part.kind.slots(part.first, first))
 
-    def finish(self, chosen: Pass, lc: int, lb: int) -> None:
-        """Everything of a pass from L2BM to its place in LM0, through L1BM from `lb` on."""
-        slot = 0
-        for kind, first, last, at in chosen.parts:
-            step = max(1, LB_SIZE // kind.lb)
-            for a in range(first, last, step):
-                b = min(a + step, last)
-                self._chunk(kind, a, b, first, last, lc + at, lb, slot)
-            slot += kind.slots(first, last)
 
-    def _chunk(self, kind: Kind, a: int, b: int, first: int, last: int, lc: int, lb: int, slot: int) -> None:
-        load: list[str] = []
-        done: list[int] = []  # lines of `load` after which round a + i is in L1BM
-        for i, r in enumerate(range(a, b)):
-            to = lb + i * kind.lb
-            if kind.name == OWN:
-                at = lc + (r - first) * kind.unit
-                load += [f"l2bmd $lc{at} $lb{to}", f"l2bmd $lc{at + 256} $lb{to + 32}"]
-            elif kind.name == BY_SHARE:
-                load.append(f"l2bmd $lc{lc + (r - first) * kind.unit} $lb{to}")
-            elif kind.name == BY_LINE_OF:
-                for x in range(8):
-                    if any(r < len(kind.lists[8 * y + x]) for y in range(8)):
-                        load.append(f"l2bmb@{x} $lc{lc + (x * (last - first) + r - first) * LINE} $lb{to}")
-            else:
-                load.append(f"l2bmb $lc{lc + (r - first) * kind.unit} $lb{to}")
-            done.append(len(load))
-        reads = self._reads(kind, a, b, first, lb, slot)
-        if not self.spread:
-            pipeline(self.asm, load, [(text, done[min(i, len(done) - 1)]) for text, _, i in reads], distance=2)
-            return
-        for line in load:
-            self.asm.pe(line)
-        for text, slots, _ in reads:
-            self.asm.pe(f"{text} $nowrite")
-            self.asm.pe(f"iand $lbf $ls{HIGH} {vec(m.LM0, [4 * s for s in slots], 2)}")
-            self.asm.pe(f"ilsl $lbf $ls{HALF} {vec(m.LM0, [4 * s + 2 for s in slots], 2)}")
-
-    def _reads(self, kind: Kind, a: int, b: int, first: int, lb: int, slot: int) -> list[tuple[str, list[int], int]]:
-        """(instruction, LM0 slots of its cycles, the last round, counted from a, that it needs)."""
-        reads: list[tuple[str, list[int], int]] = []
-        if kind.name in (OWN, OWN_SAME):
-            for r in range(a, b, 4):
-                slots = [slot + r - first + c for c in range(4)]
-                text = f"l1bmd $lb{lb + (r - a) * 64}"
-                reads.append((text if self.spread else f"{text} $lm{2 * slots[0]}v", slots, r - a + 3))
-            return reads
-        groups = kind.lb // 4
-        if kind.by_lane:
-            for r in range(a, b):
-                for g in range(0, groups, 4 if self.spread else 8):
-                    at, to = lb + (r - a) * kind.lb + 4 * g, slot + (r - first) * groups + g
-                    if self.spread:
-                        reads.append((f"l1bmm $lb{at}", [to + c for c in range(4)], r - a))
-                    elif kind.used[r, g : g + 8].any():
-                        reads.append((f"l1bmm $llb{at} $llm{2 * to}v", [], r - a))
-            return reads
-        to = slot + 4 * int(kind.used[first:a].sum())
-        for r in range(a, b):
-            for g in np.flatnonzero(kind.used[r]).tolist():
-                text = f"l1bmp $lb{lb + (r - a) * kind.lb + 4 * g}"
-                slots = [to + c for c in range(4)]
-                reads.append((text if self.spread else f"{text} $lm{2 * to}v", slots, r - a))
-                to += 4
-        return reads
+def _address(parts: Sequence[Part], shape: tuple[int, ...]) -> np.ndarray:
+    address = np.full(shape, -1, np.int32)
+    for part in parts:
+        kind = part.kind
+        here = (kind.rank >= part.first) & (kind.rank < part.last)
+        rank, inside = kind.rank[here] - part.first, kind.inside[here].astype(np.int32)
+        if kind.own:
+            found = rank
+        elif kind.by_lane:
+            found = rank * (kind.lb // 4) + (inside >> 2)
+        else:  # `l1bmp` of two long words leaves LW i + 4 behind LW i
+            order = np.cumsum(kind.used[part.first : part.last].reshape(-1)) - 1
+            group = order[rank * (kind.lb // GROUP) + inside // GROUP]
+            found = GROUP * group + 2 * (inside & 3) + (inside >> 2 & 1)
+        address[here] = part.slot + found
+    return address

@@ -1,14 +1,18 @@
-"""Where elements lie, as arrays: which element each place of an image holds, and where each element of an image lies.
+"""Where elements lie, as arrays: which element each place of an image holds, and which place of a source it takes.
 
-Both are sums of small tables. The index on an axis is a sum of what each level's position adds to it, and the place of an
-element a sum of what its index on each axis adds, so that nothing as large as a tensor has to be kept.
+A place is a number whose bits name the levels, so that the place of an element is the sum of what its index on each axis adds:
+
+    element of the long word 2 | PE 2 | MAB 4 | L1B 3 | LM address 24 | L2B 3 | source 8
+
+Most moves choose along (groups of) axes on their own. They are kept as `Link`s: a table for each group, and nothing as large
+as a tensor unless all axes are one group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -17,6 +21,11 @@ from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, PE, PER_LW, Su
 
 #: the dimensions of arrays over places
 ORDER = (L2B, L1B, MAB, PE, ADDR, W)
+#: the lowest bit of each level in a place, and of the source's number
+BIT = {W: 0, PE: 2, MAB: 4, L1B: 8, ADDR: 11, L2B: 35}
+SOURCE = 38
+PES = (8, 8, 16, 4)
+LARGEST = 1 << 23  # entries of a table
 
 #: flat elements of the result -> (source number, flat element of that source; -1: the fill)
 SourceOf = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -24,24 +33,67 @@ SourceOf = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Take:
-    """A SourceOf: the input seen in `shape`; index i of the result on axis a is index tables[a][i] of it (-1: the fill)."""
+    """The result seen in the shape `seen`, the input in `shape`: index i of the result on axis a is index tables[a][i] of the
+    input on axis axes[a] (-1: none of it). Axes of the input that are left out have size 1."""
 
+    seen: tuple[int, ...]
     shape: tuple[int, ...]
+    axes: tuple[int, ...]
     tables: tuple[np.ndarray, ...]
 
-    def __call__(self, element: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        flat, rest, step = np.zeros_like(element), element, 1
+    @classmethod
+    def along(cls, shape: Sequence[int], tables: Sequence[np.ndarray]) -> Take:
+        """Axis by axis; an input of fewer axes has axes of size 1 in front."""
+        front = len(tables) - len(shape)
+        full = (1,) * front + tuple(shape)
+        return cls(tuple(map(len, tables)), full, tuple(range(len(tables))), tuple(tables))
+
+    @classmethod
+    def same(cls, shape: Sequence[int]) -> Take:
+        """Flat element i of the result is flat element i of the input."""
+        return cls.along(tuple(shape), [np.arange(n) for n in shape])
+
+    @classmethod
+    def permuted(cls, split: Sequence[int], perm: Sequence[int]) -> Take:
+        """The input in the shape `split`, transposed, and flattened."""
+        return cls(tuple(split[a] for a in perm), tuple(split), tuple(perm), tuple(np.arange(split[a]) for a in perm))
+
+    def __call__(self, element: np.ndarray) -> np.ndarray:
+        """Flat elements of the input; -1 where there is none."""
+        flat, rest = np.zeros_like(element), element
         outside = np.zeros(element.shape, bool)
-        for axis in range(len(self.tables) - 1, -1, -1):
-            table = self.tables[axis]
-            rest, index = np.divmod(rest, len(table))
+        for n, axis, table in zip(reversed(self.seen), reversed(self.axes), reversed(self.tables)):
+            rest, index = np.divmod(rest, n)
             found = table[index]
-            if (table < 0).any():
-                outside |= found < 0
-            flat += found * step
-            step *= self.shape[axis]
+            outside |= found < 0
+            flat += found * prod(self.shape[axis + 1 :])
         flat[outside] = -1
-        return np.zeros_like(element), flat
+        return flat
+
+
+#: a Take for each source, where the first that has an element gives it; or any map
+Map = Sequence[Take] | SourceOf
+
+
+def runs_of(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Axes of two shapes of one size, in the smallest runs that have equal products."""
+    i = j = 0
+    while i < len(a) or j < len(b):
+        left: list[int] = []
+        right: list[int] = []
+        x = y = 1
+        while not (left and right and x == y):
+            if i < len(a) and (x <= y or j == len(b)):
+                x *= a[i]
+                left.append(i)
+                i += 1
+            elif j < len(b):
+                y *= b[j]
+                right.append(j)
+                j += 1
+            else:
+                break
+        yield left, right
 
 
 class Holder:
@@ -51,33 +103,38 @@ class Holder:
         self.image = image
         self.per = PER_LW[image.dtype]
         extent = {**EXTENT, W: self.per}
-        terms: dict[str, list[tuple[int, int, Sub]]] = {level: [] for level in ORDER}
+        #: (axis, weight of the digit in the axis' index, subaxis); axis -1: copies
+        self.terms: dict[str, list[tuple[int, int, Sub]]] = {level: [] for level in ORDER}
         for axis, subs in enumerate(image.layout.axes):
             weight = 1
             for sub in reversed(subs):
                 if sub.n > 1:
-                    terms[sub.level].append((axis, weight, sub))
+                    self.terms[sub.level].append((axis, weight, sub))
                 weight *= sub.n
         for copy in [*image.copy_terms(), *([] if image.l2b_spread else [Sub(4, L2B, 2)])]:
-            terms[copy.level].append((-1, 0, copy))
-        self._terms = {level: sorted(found, key=lambda t: -t[2].stride) for level, found in terms.items()}
+            self.terms[copy.level].append((-1, 0, copy))
+        for found in self.terms.values():
+            found.sort(key=lambda t: -t[2].stride)
         self._levels = {level: self._decode(level, np.arange(extent[level])) for level in ORDER if level != ADDR}
 
     def _decode(self, level: str, position: np.ndarray) -> tuple[dict[int, np.ndarray], np.ndarray]:
         """What each position adds to the index on each axis, and whether it holds anything."""
         rest = position.copy()
         adds: dict[int, np.ndarray] = {}
-        for axis, weight, sub in self._terms[level]:
+        for axis, weight, sub in self.terms[level]:
             digit = np.minimum(rest // sub.stride, sub.n - 1)
             rest -= digit * sub.stride
             if axis >= 0:
                 adds[axis] = adds.get(axis, 0) + digit * weight
         return adds, rest == 0
 
-    def indices(self, lo: int, hi: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """For the LM addresses [lo, hi): the index on each axis, and which places hold an element; arrays that broadcast to
-        [L2B, L1B, MAB, PE, address, element of the long word]."""
-        levels = {**self._levels, ADDR: self._decode(ADDR, np.arange(lo, hi))}
+    def indices(self, addresses: np.ndarray, units: Sequence[np.ndarray] = ()) -> tuple[list[np.ndarray], np.ndarray]:
+        """For LM addresses: the index on each axis, and which places hold an element; arrays that broadcast to
+        [L2B, L1B, MAB, PE, address, element of the long word]. `units`: only these L2Bs and L1Bs."""
+        levels = {**self._levels, ADDR: self._decode(ADDR, addresses)}
+        for level, kept in zip((L2B, L1B), units):
+            adds, valid = levels[level]
+            levels[level] = {axis: part[kept] for axis, part in adds.items()}, valid[kept]
         axes = [np.zeros((1,) * 6, np.int64) for _ in self.image.shape]
         good = np.ones((1,) * 6, bool)
         for dim, level in enumerate(ORDER):
@@ -87,127 +144,139 @@ class Holder:
             good = good & valid.reshape(shape)
             for axis, part in adds.items():
                 axes[axis] = axes[axis] + part.reshape(shape)
-        for index, size in zip(axes, self.image.shape):
+        for axis, (index, size) in enumerate(zip(axes, self.image.shape)):
             if index.size and index.max() >= size:
                 good = good & (index < size)
+                axes[axis] = np.minimum(index, size - 1)
         return axes, good
-
-    def elements(self, lo: int, hi: int) -> np.ndarray:
-        """The flat element of each place of an address range, or -1."""
-        axes, good = self.indices(lo, hi)
-        flat = np.zeros((1,) * 6, np.int64)
-        step = 1
-        for index, size in zip(reversed(axes), reversed(self.image.shape)):
-            flat = flat + index * step
-            step *= size
-        return np.where(good, flat, -1)
-
-
-class Finder:
-    """The place of each element of an image, as (group * LW of a group + LW) * elements of a LW + position in memory."""
-
-    def __init__(self, image: Image):
-        self.image = image
-        self.per = PER_LW[image.dtype]
-
-    @cached_property
-    def tables(self) -> list[np.ndarray] | None:
-        """What an index on each axis adds, if sums of it are right."""
-        image = self.image
-        levels = image._levels(False)
-        if not image._additive(levels):
-            return None
-        tables = [
-            np.asarray(image.locate(*(axis[level] for level in (L2B, L1B, MAB, PE, ADDR, W))), np.int64)
-            for axis in levels
-        ]
-        if tables:
-            tables[0] = tables[0] + (self.per - 1)
-        return tables
-
-    @cached_property
-    def whole(self) -> np.ndarray:
-        """The place of every element."""
-        return self.image.element_index().reshape(-1)
-
-    def places(self, flat: np.ndarray) -> np.ndarray:
-        """Of flat elements."""
-        tables = self.tables
-        if tables is None:
-            return self.whole[flat]
-        if not tables:
-            return np.full(flat.shape, self.per - 1, np.int64)
-        found, rest = np.zeros(flat.shape, np.int64), flat
-        for table in reversed(tables[1:]):
-            rest, index = np.divmod(rest, len(table))
-            found += table[index]
-        return found + tables[0][rest]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the places [L2B, L1B, MAB, PE, address, element] of a tile take: `source` (-1: none), `place` in that source (as
-    `Finder` counts), `filled` (what no source gives) and `empty` (what holds no element)."""
+class Link:
+    """What the index on some axes of the result, counted through, adds to the place in a source (-1: not there)."""
 
-    source: np.ndarray
-    place: np.ndarray
-    filled: np.ndarray
-    empty: np.ndarray
+    axes: tuple[int, ...]
+    table: np.ndarray
+    partial: bool  # whether some are not there
 
 
-def wanted(holder: Holder, finders: Sequence[Finder], source_of: SourceOf, lo: int, hi: int) -> Wanted:
-    axes, good = holder.indices(lo, hi)
-    shape = (8, 8, 16, 4, hi - lo, holder.per)
-    if isinstance(source_of, Take) and len(source_of.tables) == len(axes) and _one_sum(finders):
-        return _by_axis(axes, good, finders[0], source_of, shape)
-    flat = np.zeros((1,) * 6, np.int64)
-    step = 1
-    for index, size in zip(reversed(axes), reversed(holder.image.shape)):
-        flat = flat + index * step
-        step *= size
-    good = np.broadcast_to(good, shape)
-    flat = np.broadcast_to(flat, shape)[good]
-    number, found = source_of(flat)
-    place = np.full(found.shape, -1, np.int64)
-    for i, finder in enumerate(finders):
-        mine = (number == i) & (found >= 0)
-        if mine.all():
-            place = finder.places(found)
-        elif mine.any():
-            place[mine] = finder.places(found[mine])
-    source = np.full(shape, -1, np.int8)
-    source[good] = np.where(found >= 0, number, -1)
-    places = np.zeros(shape, np.int64)
-    places[good] = place
-    return Wanted(source, places, good & (source < 0), ~good)
+def axis_places(image: Image) -> list[np.ndarray]:
+    """What each index on each axis adds to the place of an element."""
+    return [
+        np.sum([image.layout.digits(axis, level)[:size] << bit for level, bit in BIT.items()], axis=0)
+        for axis, size in enumerate(image.shape)
+    ]
 
 
-def _one_sum(finders: Sequence[Finder]) -> bool:
-    return len(finders) == 1 and finders[0].tables is not None
+def _table(parts: Sequence[np.ndarray]) -> np.ndarray:
+    total = np.zeros(1, np.int64)
+    for part in parts:
+        total = np.add.outer(total, part).reshape(-1)
+    return total
 
 
-def _by_axis(axes: list[np.ndarray], good: np.ndarray, finder: Finder, take: Take, shape: tuple[int, ...]) -> Wanted:
-    """Places by tables of the result's own axes, composed with those of the source (seen in `take.shape`)."""
-    adds = _seen(finder, take.shape)
-    place, inside = np.zeros((1,) * 6, np.int64), np.ones((1,) * 6, bool)
-    for index, table, add in zip(axes, take.tables, adds):
-        capped = np.minimum(index, max(len(table) - 1, 0))
-        found = table[capped]
-        if len(table) and table.min() < 0:
-            inside = inside & (found >= 0)
-        place = place + add[found]
-    if not axes:
-        place = place + (finder.per - 1)
-    good = np.broadcast_to(good, shape)
-    inside = np.broadcast_to(inside, shape)
-    here = good & inside
-    return Wanted(np.where(here, 0, -1).astype(np.int8), np.broadcast_to(place, shape), good & ~inside, ~good)
+def _identical(table: np.ndarray, size: int) -> bool:
+    return len(table) == size and bool((table == np.arange(size)).all())
 
 
-def _seen(finder: Finder, shape: Sequence[int]) -> list[np.ndarray]:
-    """The tables of an image seen with more axes of size 1 in front."""
-    tables = list(finder.tables or [])
-    missing = len(shape) - len(tables)
-    if not tables:
-        return [np.full(1, finder.per - 1 if not a else 0, np.int64) for a in range(missing)]
-    return [np.zeros(1, np.int64) for _ in range(missing)] + tables
+def links_of(take: Take, result: Sequence[int], image: Image) -> list[Link] | None:
+    """A Take by groups of the result's axes; None where a group is too large for a table."""
+    places = axis_places(image)
+    above = list(runs_of(result, take.seen))
+    below = list(runs_of(take.shape, image.shape))
+    whole: list[set[int]] = [{a} for a in range(len(take.seen))]  # seen axes that belong together
+    for linked in [seen for _, seen in above] + [
+        [i for i, a in enumerate(take.axes) if a in shown] for shown, _ in below
+    ]:
+        merged = set().union(*(s for s in whole if s & set(linked)))
+        whole = [s for s in whole if not s & set(linked)] + ([merged] if merged else [])
+    links = []
+    for group in whole:
+        seen = sorted(group)
+        axes = [a for own, shown in above if group & set(shown) for a in own]
+        if prod(take.seen[a] for a in seen) > LARGEST:
+            return None
+        mine = [run for run in below if {take.axes[a] for a in seen} & set(run[0])]
+        source = _table([places[a] for _, own in mine for a in own])
+        order = [a for shown, _ in mine for a in shown]
+        if [take.axes[a] for a in seen] == order and all(
+            _identical(take.tables[a], take.shape[b]) for a, b in zip(seen, order)
+        ):
+            links.append(Link(tuple(axes), source, False))
+            continue
+        flat, lost = np.zeros((), np.int64), np.zeros((), bool)
+        for a in seen:
+            step = prod(take.shape[b] for b in order[order.index(take.axes[a]) + 1 :])
+            flat = np.add.outer(flat, take.tables[a] * step)
+            lost = np.logical_or.outer(lost, take.tables[a] < 0)
+        table = np.where(lost, -1, source[np.where(lost, 0, flat)]).reshape(-1)
+        links.append(Link(tuple(axes), table, bool(lost.any())))
+    return links
+
+
+class Move:
+    """Which place of which source each place of a result takes."""
+
+    def __init__(self, sources: Sequence[Image], result: Image, where: Map):
+        self.holder = Holder(result)
+        self.sources, self.result, self.where = sources, result, where
+        self.links: list[list[Link]] | None = None
+        if not callable(where):
+            found = [links_of(take, result.shape, image) for take, image in zip(where, sources)]
+            if all(links is not None for links in found):
+                self.links = found  # type: ignore[assignment]
+        self._places = [axis_places(image) for image in sources]
+
+    def at(self, addresses: np.ndarray, units: Sequence[np.ndarray] = ()) -> tuple[np.ndarray, np.ndarray]:
+        """For LM addresses of the result: the place that each of its places takes (-1: of no source), and which of its
+        places hold an element; [L2B, L1B, MAB, PE, address, element of the long word]."""
+        axes, good = self.holder.indices(addresses, units)
+        counts = [len(u) for u in units] + list(PES[len(units) :])
+        shape = (*counts, len(addresses), self.holder.per)
+        if self.links is not None:
+            return self._by_links(axes, shape), np.broadcast_to(good, shape)
+        flat = np.zeros((1,) * 6, np.int64)
+        for index, size in zip(axes, self.result.shape):
+            flat = flat * size + index
+        flat, good = np.broadcast_to(flat, shape), np.broadcast_to(good, shape)
+        found = np.full(shape, -1, np.int64)
+        found[good] = self._of_elements(flat[good])
+        return found, good
+
+    def _by_links(self, axes: list[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+        found: np.ndarray | None = None
+        assert self.links is not None
+        for number, links in enumerate(self.links):
+            place = np.full((1,) * 6, number << SOURCE, np.int64)
+            lost = np.zeros((1,) * 6, bool)
+            for link in links:
+                flat = np.zeros((1,) * 6, np.int64)
+                for a in link.axes:
+                    flat = flat * self.result.shape[a] + axes[a]
+                part = link.table[flat]
+                if link.partial:
+                    lost = lost | (part < 0)
+                place = place + part
+            place = np.where(lost, -1, place) if lost.any() else place
+            found = place if found is None else np.where(found < 0, place, found)
+        return np.broadcast_to(found if found is not None else np.full((1,) * 6, -1), shape)
+
+    def _of_elements(self, flat: np.ndarray) -> np.ndarray:
+        """Places that flat elements of the result take."""
+        if callable(self.where):
+            number, element = self.where(flat)
+        else:
+            number, element = np.zeros_like(flat), np.full_like(flat, -1)
+            for i, take in enumerate(self.where):
+                mine = take(flat)
+                number = np.where((element < 0) & (mine >= 0), i, number)
+                element = np.where(element < 0, mine, element)
+        place = np.full(flat.shape, -1, np.int64)
+        for i, (image, tables) in enumerate(zip(self.sources, self._places)):
+            mine = np.flatnonzero((number == i) & (element >= 0))
+            rest, total = element[mine], np.full(len(mine), i << SOURCE, np.int64)
+            for n, table in zip(reversed(image.shape), reversed(tables)):
+                rest, index = np.divmod(rest, n)
+                total += table[index]
+            place[mine] = total
+        return place

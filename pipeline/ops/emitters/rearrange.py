@@ -16,14 +16,14 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ops.emitters.asm import Asm
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.move import emit_move
-from mlsdk.pipeline.ops.emitters.places import SourceOf, Take
+from mlsdk.pipeline.ops.emitters.places import Map, SourceOf, Take
 from mlsdk.pipeline.ops.indexing import from_start, nd_place, place
 from mlsdk.pipeline.ops.shape import PAD_MODES, pad_widths
 from mlsdk.pipeline.ops.shape import slices as python_slices
 from mlsdk.pipeline.ops.table import attributes
 
 Shape = tuple[int, ...]
-Map = Callable[[Node, Sequence[Shape], Shape], SourceOf]
+Rule = Callable[[Node, Sequence[Shape], Shape], Map]
 
 
 def emit_rearrange(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
@@ -47,16 +47,16 @@ def parameter(node: Node, index: int) -> list[int] | None:
 def slices(node: Node, shape: Shape, out: Shape) -> Take:
     starts, ends, axes, steps = (parameter(node, i) for i in (1, 2, 3, 4))
     cut = python_slices(shape, starts or [], ends or [], axes, steps)
-    return Take(shape, tuple(np.arange(n)[part] for n, part in zip(shape, cut)))
+    return Take.along(shape, tuple(np.arange(n)[part] for n, part in zip(shape, cut)))
 
 
 def expand(node: Node, shape: Shape, out: Shape) -> Take:
-    shape = (1,) * (len(out) - len(shape)) + tuple(shape)
-    return Take(shape, tuple(np.arange(n) if have == n else np.zeros(n, np.int64) for have, n in zip(shape, out)))
+    full = (1,) * (len(out) - len(shape)) + tuple(shape)
+    return Take.along(shape, [np.arange(n) if have == n else np.zeros(n, np.int64) for have, n in zip(full, out)])
 
 
 def tile(node: Node, shape: Shape, out: Shape) -> Take:
-    return Take(shape, tuple(np.arange(n) % max(have, 1) for have, n in zip(shape, out)))
+    return Take.along(shape, tuple(np.arange(n) % max(have, 1) for have, n in zip(shape, out)))
 
 
 def pad(node: Node, shape: Shape, out: Shape) -> Take:
@@ -70,13 +70,13 @@ def pad(node: Node, shape: Shape, out: Shape) -> Take:
             tables.append(np.pad(index, grow, constant_values=-1))
         else:
             tables.append(np.pad(index, grow, mode=PAD_MODES[mode]))  # type: ignore[call-overload]
-    return Take(shape, tuple(tables))
+    return Take.along(shape, tuple(tables))
 
 
 def gather(node: Node, shape: Shape, out: Shape) -> Take:
     axis = attributes(node)["axis"] % len(shape)
     indices = from_start(np.asarray(node.attrs["input1"]), shape[axis], node.name).reshape(-1)
-    return Take(shape, tuple(indices if a == axis else np.arange(n) for a, n in enumerate(shape)))
+    return Take.along(shape, tuple(indices if a == axis else np.arange(n) for a, n in enumerate(shape)))
 
 
 TAKES: dict[str, Callable[[Node, Shape, Shape], Take]] = {
@@ -88,70 +88,47 @@ TAKES: dict[str, Callable[[Node, Shape, Shape], Take]] = {
 }
 
 
-def _taken(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
+def _taken(node: Node, shapes: Sequence[Shape], out: Shape) -> Map:
     """The fill of a Pad may be a second input."""
-    source_of = TAKES[node.op](node, shapes[0], out)
-    if len(shapes) == 1:
-        return source_of
+    return [TAKES[node.op](node, shapes[0], out), *(_everywhere(out) for _ in shapes[1:])]
 
-    def or_second(element: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        _, found = source_of(element)
-        outside = found < 0
-        return outside.astype(element.dtype), np.where(outside, 0, found)
 
-    return or_second
+def _everywhere(out: Shape) -> Take:
+    """The only element of an input, at every place."""
+    return Take.along((), [np.zeros(n, np.int64) for n in out])
 
 
 # ---- the others ---------------------------------------------------------------------------------------------------
 
 
-def same_order(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
+def same_order(node: Node | None, shapes: Sequence[Shape], out: Shape) -> Map:
     """Flat element i of the result is flat element i of the input."""
-    return lambda element: (np.zeros_like(element), element)
+    return [Take.same(out)]
 
 
-def concat(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
-    axis = int(attributes(node)["axis"]) % len(out)
-    ends = np.cumsum([shape[axis] for shape in shapes])
-    starts = np.concatenate([[0], ends[:-1]])
-    sizes = np.array([shape[axis] for shape in shapes])
-    inner = prod(out[axis + 1 :])
-
-    def source_of(element: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rest, low = np.divmod(element, inner)
-        outer, index = np.divmod(rest, out[axis])
-        source = np.searchsorted(ends, index, side="right")
-        return source, (outer * sizes[source] + index - starts[source]) * inner + low
-
-    return source_of
+def concat(node: Node, shapes: Sequence[Shape], out: Shape) -> Map:
+    axis, at = int(attributes(node)["axis"]) % len(out), 0
+    takes = []
+    for shape in shapes:
+        mine = np.full(out[axis], -1)
+        mine[at : at + shape[axis]] = np.arange(shape[axis])
+        takes.append(Take.along(shape, [mine if a == axis else np.arange(n) for a, n in enumerate(out)]))
+        at += shape[axis]
+    return takes
 
 
-def _permuted(split: Shape, perm: Sequence[int]) -> SourceOf:
-    """The input in the shape `split`, transposed, and flattened."""
-    strides = [prod(split[axis + 1 :]) for axis in range(len(split))]
-
-    def source_of(element: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        flat, rest = np.zeros_like(element), element
-        for axis in reversed(perm):
-            rest, index = np.divmod(rest, split[axis])
-            flat += index * strides[axis]
-        return np.zeros_like(element), flat
-
-    return source_of
-
-
-def depth_to_space(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
+def depth_to_space(node: Node, shapes: Sequence[Shape], out: Shape) -> Map:
     (n, c, h, w), size = shapes[0], attributes(node)["blocksize"]
     depth = c // size**2
     if attributes(node)["mode"] == "DCR":
-        return _permuted((n, size, size, depth, h, w), (0, 3, 4, 1, 5, 2))
-    return _permuted((n, depth, size, size, h, w), (0, 1, 4, 2, 5, 3))
+        return [Take.permuted((n, size, size, depth, h, w), (0, 3, 4, 1, 5, 2))]
+    return [Take.permuted((n, depth, size, size, h, w), (0, 1, 4, 2, 5, 3))]
 
 
-def space_to_depth(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
+def space_to_depth(node: Node, shapes: Sequence[Shape], out: Shape) -> Map:
     (n, c, h, w), size = shapes[0], attributes(node)["blocksize"]
     order = (0, 3, 5, 1, 2, 4) if attributes(node)["mode"] == "DCR" else (0, 1, 3, 5, 2, 4)
-    return _permuted((n, c, h // size, size, w // size, size), order)
+    return [Take.permuted((n, c, h // size, size, w // size, size), order)]
 
 
 def trilu(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
@@ -208,20 +185,10 @@ def scatter_nd(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
     return _scattered(out, index, (*indices.shape[:-1], *out[indices.shape[-1] :]))
 
 
-def paste(node: Node, shapes: Sequence[Shape], out: Shape) -> SourceOf:
-    """Two inputs: a tensor, and what its leading corner becomes."""
-    box = shapes[1]
-
-    def source_of(element: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        inside, flat, rest, step = np.ones(element.shape, bool), np.zeros_like(element), element, 1
-        for axis in range(len(out) - 1, -1, -1):
-            rest, index = np.divmod(rest, out[axis])
-            inside &= index < box[axis]
-            flat += index * step
-            step *= box[axis]
-        return inside.astype(element.dtype), np.where(inside, flat, element)
-
-    return source_of
+def paste(node: Node, shapes: Sequence[Shape], out: Shape) -> Map:
+    """Two inputs: what the leading corner becomes, and a tensor."""
+    box = [np.where(np.arange(n) < inside, np.arange(n), -1) for n, inside in zip(out, shapes[0])]
+    return [Take.along(shapes[0], box), Take.same(out)]
 
 
 def _scattered(out: Shape, index: tuple[np.ndarray, ...], updates: Shape) -> SourceOf:
@@ -233,7 +200,7 @@ def _scattered(out: Shape, index: tuple[np.ndarray, ...], updates: Shape) -> Sou
     return _looked_up(written.astype(np.int64), np.where(written, table, np.arange(table.size)))
 
 
-MAPS: dict[str, Map] = {
+MAPS: dict[str, Rule] = {
     "MNCoreLayoutSwitch": same_order,
     "Reshape": same_order,
     "Flatten": same_order,

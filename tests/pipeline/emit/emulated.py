@@ -13,7 +13,7 @@ from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.layout import LayoutOptions, plan
 from mlsdk.pipeline.ops.emitters.move import emit_move
-from mlsdk.pipeline.ops.emitters.rearrange import same_order
+from mlsdk.pipeline.ops.emitters.places import Take
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 from mlsdk.pipeline.ops.link import link
 from mlsdk.pipeline.schedule import schedule
@@ -93,7 +93,7 @@ def compare(result, want, float_dtype, scale):
 def move_between(x, dtype, source, target):
     """x, brought from one layout to another on the machine."""
     a, b = Image(source, dtype, x.shape), Image(target, dtype, x.shape)
-    asm, tables = emit_move([Tensor(a, "in0")], Tensor(b, "out0"), same_order(None, [], ()))
+    asm, tables = emit_move([Tensor(a, "in0")], Tensor(b, "out0"), [Take.same(x.shape)])
     asm.quiesce()
     addresses = {"in0": 0, "out0": a.group_size // 64 * 64 + 64}
     at = addresses["out0"] + b.group_size // 64 * 64 + 64

@@ -1,0 +1,326 @@
+"""From LM0 to GRF0: every PE picks, for each place of its results, a long word, a word or a half.
+
+The address is what T holds plus an offset in the instruction. Places for which the PEs' addresses differ only by an offset
+share a vector of addresses; the vectors of a pass are the columns of a table, which comes from DRAM to GRF1. Where all PEs
+agree, the instruction alone has the address.
+
+A half is picked with its word and shifted to its end of the result. Where the PEs find it at different ends, the address has
+the shifts in bits that T does not look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mlsdk.device.isa import model as m
+from mlsdk.pipeline.ir.image import Image
+from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE, Layout, Sub, W
+from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, bulk_download
+
+ZERO, FILL = 4092, 4088  # LM0 words that hold zero, and what a move fills with
+COLUMNS = 440  # words of a table in GRF1
+UP, DOWN = 16, 24  # bits of an address from which on stand shifts of its word to the upper and the lower end
+WORD, TEMP, BITS = 508, 504, {UP: 500, DOWN: 502}  # GRF0, long words: constant 32, temporaries, constants
+HALF, HIGH, LOW = 508, 510, 506  # GRF1, long words: constants 16, 0xFFFF0000, 0xFFFF
+ALIKE = -1  # the vector of addresses that are the same in all PEs
+UPPER, LOWER, EITHER = 0, 1, 2  # the end of its word where a half lies
+ABSENT = -(1 << 20)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """address[PE, place] = vectors[which[place]][PE] + offset[place] wherever the address is not -1. `which` is ALIKE where
+    the offset is all, and `wanted` False where no PE has an address."""
+
+    vectors: np.ndarray
+    which: np.ndarray
+    offset: np.ndarray
+    wanted: np.ndarray
+
+
+def columns(address: np.ndarray) -> Columns:
+    """The fewest vectors that are easy to find: one if one is enough, else one for places that agree exactly."""
+    known = address >= 0
+    wanted = np.asarray(known.any(axis=0))
+    first = known.argmax(axis=0)
+    offset = address[first, np.arange(address.shape[1])].astype(np.int64)
+    alike = ((address == offset) | ~known).all(axis=0)
+    which = np.full(address.shape[1], ALIKE, np.int64)
+    others = np.flatnonzero(~alike)
+    if not len(others):
+        return Columns(np.zeros((0, len(address)), np.int64), which, offset, wanted)
+    split = separate(address)
+    if split is not None:
+        of_pe, of_place = split
+        which[wanted] = 0
+        return Columns(of_pe[None], which, np.where(wanted, of_place, 0), wanted)
+    shape = np.where(known[:, others], address[:, others] - offset[others], ABSENT).astype(np.int32)
+    codes = _codes(shape)
+    _, representative, group = np.unique(codes, return_index=True, return_inverse=True)
+    assert (shape == shape[:, representative[group]]).all()
+    which[others] = group
+    vectors = shape[:, representative].T
+    return Columns(np.where(vectors > ABSENT, vectors, 0).astype(np.int64), which, offset, wanted)
+
+
+def _codes(shape: np.ndarray) -> np.ndarray:
+    """A number for each column, the same for equal ones."""
+    weights = np.random.default_rng(0).integers(1, 1 << 62, len(shape))
+    with np.errstate(over="ignore"):
+        return (shape * weights[:, None]).sum(axis=0)
+
+
+def separate(address: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """of_pe[q] + of_place[i] = address[q, i] wherever that is not -1, or None when there is no such pair."""
+    known = address >= 0
+    of_pe, of_place = np.zeros(address.shape[0], np.int64), np.zeros(address.shape[1], np.int64)
+    pe_set, place_set = np.zeros(address.shape[0], bool), np.zeros(address.shape[1], bool)
+    while True:
+        fresh = np.flatnonzero(known.any(axis=0) & ~place_set)
+        if not len(fresh):
+            break
+        place_set[fresh[0]] = True
+        while True:
+            links = known & place_set[None, :]
+            new_pe = links.any(axis=1) & ~pe_set
+            if new_pe.any():
+                column = links[new_pe].argmax(axis=1)
+                of_pe[new_pe] = address[new_pe, column] - of_place[column]
+                pe_set |= new_pe
+            links = known & pe_set[:, None]
+            new_place = links.any(axis=0) & ~place_set
+            if new_place.any():
+                row = links[:, new_place].argmax(axis=0)
+                of_place[new_place] = address[row, new_place] - of_pe[row]
+                place_set |= new_place
+            if not new_pe.any() and not new_place.any():
+                break
+    good = (of_pe[:, None] + of_place[None, :] == address) | ~known
+    return (of_pe, of_place) if good.all() else None
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where up to four places find their word: `words` of GRF1 that T is loaded from (none: no T), and an offset for each.
+    `end`: for halves."""
+
+    words: tuple[int, ...]
+    offsets: tuple[int, ...]
+    end: int = UPPER
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Up to four places at a time: `targets` are words of GRF0; words made of halves have a second source, for the lower."""
+
+    targets: tuple[int, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class Picking:
+    """What is picked with one table in GRF1: `table`, of words, [PE, column]."""
+
+    kind: str
+    table: np.ndarray
+    turns: tuple[Turn, ...]
+
+
+def picking(kind: str, address: np.ndarray) -> Picking:
+    """address[PE, place], or -1: for `whole` and `word` the word of LM0, for `half` twice that and 1 for the lower half. Places
+    are long words, words or halves of GRF0 from word 0 on."""
+    found = columns(address)
+    ends = np.zeros(address.shape[1], np.int64)
+    if kind == "half":
+        found, ends = _with_ends(found)
+    assert len(found.vectors) <= COLUMNS
+
+    def key(place: int) -> tuple[int, int, int]:
+        """What the places of a turn have in common: T or not, and odd or even words of GRF1 for it."""
+        which = int(found.which[place])
+        return which != ALIKE, which % 2 if which != ALIKE else 0, int(ends[place])
+
+    def source(places: Sequence[int]) -> Source:
+        which = [int(found.which[i]) for i in places]
+        words = () if which[0] == ALIKE else tuple(map(_word, which))
+        return Source(words, tuple(int(found.offset[i]) for i in places), int(ends[places[0]]))
+
+    each = 2 if kind == "half" else 1
+    rows = []
+    for target in range(address.shape[1] // each):
+        places = range(each * target, each * (target + 1))
+        if found.wanted[places].any():
+            rows.append((tuple(map(key, places)), tuple(int(found.which[i]) for i in places), target))
+    width = 2 if kind == "whole" else 1
+    turns = [
+        Turn(
+            tuple(width * i for i in group),
+            tuple(source([each * i + low for i in group]) for low in range(each)),
+        )
+        for group in _grouped([(common, target) for common, _, target in sorted(rows)])
+    ]
+    return Picking(kind, _table(found.vectors), tuple(turns))
+
+
+def _with_ends(found: Columns) -> tuple[Columns, np.ndarray]:
+    """Halves as words and ends: offsets become even, so that a vector alone says at which end a half is; where it differs,
+    the vector has the shifts too."""
+    vectors: list[np.ndarray] = []
+    numbers: dict[tuple[int, int], int] = {}
+    which, ends = found.which.copy(), found.offset & 1
+    for place in np.flatnonzero(which != ALIKE).tolist():
+        pair = int(which[place]), int(found.offset[place] & 1)
+        if pair not in numbers:
+            numbers[pair] = len(vectors)
+            vectors.append(found.vectors[pair[0]] + pair[1])
+        which[place] = numbers[pair]
+    end = [EITHER if (v & 1 != v[0] & 1).any() else int(v[0] & 1) for v in vectors]
+    ends = np.where(which == ALIKE, ends, np.array([*end, 0])[which])
+    shifts = [(v & 1) << UP + 4 | (1 - (v & 1)) << DOWN + 4 if e == EITHER else 0 for v, e in zip(vectors, end)]
+    words = [(v >> 1) % 4096 + by for v, by in zip(vectors, shifts)]
+    table = np.array(words, np.int64).reshape(len(words), found.vectors.shape[1])
+    return Columns(table, which, found.offset >> 1, found.wanted), ends
+
+
+def _word(column: int) -> int:
+    """The word of GRF1 for a column: the first is odd, because T takes its index from odd words at once."""
+    return column ^ 1
+
+
+def _table(vectors: np.ndarray) -> np.ndarray:
+    """Words of GRF1, [PE, word]."""
+    if len(vectors) % 2:
+        vectors = np.concatenate([vectors, vectors[-1:]])
+    table = np.empty((vectors.shape[1], len(vectors)), np.int64)
+    for column, vector in enumerate(vectors):
+        table[:, _word(column)] = vector
+    return table
+
+
+def _grouped(rows: Sequence[tuple[tuple, int]]) -> Iterator[list[int]]:
+    """Items four by four, those of a group with one key."""
+    group: list[int] = []
+    last: tuple | None = None
+    for key, item in rows:
+        if len(group) == 4 or (group and key != last):
+            yield group
+            group = []
+        group.append(item)
+        last = key
+    if group:
+        yield group
+
+
+# ---- instructions -------------------------------------------------------------------------------------------------
+
+
+class Picker:
+    """Emits what is picked, and keeps what GRF1 and T hold. `tables` are the constants made on the way."""
+
+    def __init__(self, asm: Asm, lc: int, lb: int):
+        self.asm, self.lc, self.lb = asm, lc, lb
+        self.tables: dict[str, np.ndarray] = {}
+        self._images: dict[bytes, tuple[str, Image]] = {}
+        self._in_grf1 = ""
+        self._in_t: tuple[int, ...] = ()
+
+    def prepare(self) -> None:
+        """Constants."""
+        asm = self.asm
+        asm.pe(f'imm ui"32" $lr{WORD}')
+        for bits, word in BITS.items():
+            asm.pe(f'imm ui"{bits}" $lr{word}')
+        for word, value in ((HALF, "16"), (HIGH, "0xFFFF0000"), (LOW, "0x0000FFFF")):
+            asm.pe(f'imm ui"{value}" $ls{word}')
+        asm.pe(f"zero $lm{ZERO}")
+
+    def forget(self) -> None:
+        """GRF1 and T hold something else."""
+        self._in_grf1, self._in_t = "", ()
+
+    def state(self) -> tuple[str, tuple[int, ...]]:
+        return self._in_grf1, self._in_t
+
+    def load(self, chosen: Picking) -> None:
+        """The table into GRF1."""
+        if not chosen.table.shape[1]:
+            return
+        symbol, image = self._image(chosen.table)
+        if symbol == self._in_grf1:
+            return
+        part = Range.of(Tensor(image, symbol), 0, image.addresses)
+        bulk_download(self.asm, part, m.GRF1, 0, self.lc, 4096 if image.lw_per_address < 512 else 8192, self.lb, 2048)
+        self._in_grf1, self._in_t = symbol, ()
+
+    def _image(self, table: np.ndarray) -> tuple[str, Image]:
+        key = table.shape[1].to_bytes(4, "big") + table.tobytes()
+        if key not in self._images:
+            symbol = f"const{len(self.tables)}"
+            image, bits = table_image(table)
+            self.tables[symbol] = image.pack(bits)
+            self._images[key] = symbol, image
+        return self._images[key]
+
+    def pick(self, chosen: Picking, merge: bool) -> None:
+        """Every place; `merge`: what is there already stays, and what is picked is or-ed to it."""
+        emit = {"whole": self._one, "word": self._one, "half": self._two}[chosen.kind]
+        for turn in chosen.turns:
+            emit(chosen.kind, turn, merge)
+
+    def _one(self, kind: str, turn: Turn, merge: bool) -> None:
+        letter, width = ("l", 2) if kind == "whole" else ("i", 1)
+        found, out = self._found(turn.sources[0], width), vec(m.GRF0, turn.targets, width)
+        self.asm.pe(f"{letter}or {out} {found} {out}" if merge else f"{letter}passa {found} {out}")
+
+    def _two(self, _: str, turn: Turn, merge: bool) -> None:
+        asm, out = self.asm, vec(m.GRF0, turn.targets, 1)
+        self._half(turn.sources[0], (f"iand {{}} $ls{HIGH}", f"ilsl {{}} $ls{HALF}"), UP, f"$r{TEMP}v1")
+        self._half(turn.sources[1], (f"uilsr {{}} $ls{HALF}", f"iand {{}} $ls{LOW}"), DOWN, "$nowrite")
+        if merge:
+            asm.pe(f"ior $r{TEMP}v1 $aluf $nowrite")
+            asm.pe(f"ior {out} $aluf {out}")
+        else:
+            asm.pe(f"ior $r{TEMP}v1 $aluf {out}")
+
+    def _half(self, source: Source, ends: tuple[str, str], toward: int, out: str) -> None:
+        """A half at its end of a word; `ends`: how it comes there from the upper and the lower end."""
+        found = self._found(source, 1)
+        if source.end != EITHER:
+            self.asm.pe(f"{ends[source.end].format(found)} {out}")
+            return
+        self.asm.pe(f"uilsr {vec(m.GRF1, source.words, 1)} $lr{BITS[toward]} $nowrite")
+        shift, mask = ("ilsl", HIGH) if toward == UP else ("uilsr", LOW)
+        self.asm.pe(f"{shift} {found} $aluf $nowrite")
+        self.asm.pe(f"iand $aluf $ls{mask} {out}")
+
+    def _found(self, source: Source, width: int) -> str:
+        """The operand of the places' words, T loaded."""
+        if source.words and source.words != self._in_t:
+            words = vec(m.GRF1, [w - w % 2 for w in source.words], 2)
+            odd = source.words[0] % 2
+            self.asm.pe(f"lpassa {words} $lt" if odd else f"ullsr {words} $lr{WORD} $lt")
+            self._in_t = source.words
+        a = [o % 4096 for o in source.offsets]
+        a += [a[-1]] * (4 - len(a))
+        body = str(a[0]) if len(set(a)) == 1 else "[" + ",".join(map(str, a)) + "]"
+        return f"${'l' if width == 2 else ''}m{'t' if source.words else ''}{body}"
+
+
+def table_image(data: np.ndarray) -> tuple[Image, np.ndarray]:
+    """The image of a table of words, data[PE of the chip][column], and its words; levels over which it is the same are
+    copies."""
+    words = (data % (1 << 32)).astype(np.uint32).reshape(8, 8, 16, 4, -1)
+    axis, copies = [], []
+    for dim, (level, n) in enumerate(((L2B, 8), (L1B, 8), (MAB, 16))):
+        if (words == words.take([0], axis=dim)).all():
+            words = words.take([0], axis=dim)
+            copies.append(Sub(0, level))
+        else:
+            axis.append(Sub(n, level))
+    addresses = words.shape[-1] // 2
+    layout = Layout(((*axis, Sub(4, PE), Sub(addresses, ADDR), Sub(2, W)),), tuple(copies))
+    return Image(layout, "int", (words.size,)), words.reshape(-1)
