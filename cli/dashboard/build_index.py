@@ -25,6 +25,9 @@ from mlsdk.cli.dashboard.sources import Source, open_source
 
 T = TypeVar("T")
 
+#: pieces of the program that are written at once
+BATCH = 1000
+
 #: columns of a layer that are searched, sorted and summed
 LAYER_COLUMNS = (
     "seq", "name", "op", "kind", "batches", "dtype", "stage", "scope", "source", "note", "layout", "location", "flops",
@@ -145,14 +148,23 @@ class _Builder:
         if stored is None:
             raise Missing("this codegen_dir has no model.vsm")
         found: dict[str, vsm.Part] = {}
+        rows: list[tuple[Any, ...]] = []
+        pieces: list[tuple[Any, ...]] = []
         for seq, part in enumerate(vsm.parts(files.chunks(self.source, stored, limit=files.INDEX_LIMIT))):
-            row = (seq, part.node, part.first_line, part.lines, json.dumps(part.mix))
-            self.db.execute("INSERT INTO part VALUES(?, ?, ?, ?, ?)", row)
-            pieces = [(seq, number, text) for number, text in enumerate(part.pieces)]
-            self.db.executemany("INSERT INTO piece VALUES(?, ?, ?)", pieces)
+            rows.append((seq, part.node, part.first_line, part.lines, json.dumps(part.mix)))
+            pieces += [(seq, number, text) for number, text in enumerate(part.pieces)]
             part.pieces = []
             _merge(found, part)
+            if len(pieces) >= BATCH:
+                self._keep(rows, pieces)
+        self._keep(rows, pieces)
         return found
+
+    def _keep(self, rows: list[tuple[Any, ...]], pieces: list[tuple[Any, ...]]) -> None:
+        self.db.executemany("INSERT INTO part VALUES(?, ?, ?, ?, ?)", rows)
+        self.db.executemany("INSERT INTO piece VALUES(?, ?, ?)", pieces)
+        rows.clear()
+        pieces.clear()
 
     def layers(self, document: Mapping[str, Any], parts: Mapping[str, vsm.Part]) -> None:
         joiner = Joiner(

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from mlsdk.cli.dashboard.problems import Indexing, Problem
 from mlsdk.cli.dashboard.sources import Source
+from mlsdk.cli.dashboard.vsm import PIECE, unpacked
 
 #: up to this many stored bytes an index is made in the server itself; beyond, in a process of its own
 INSIDE = 2 << 20
@@ -67,22 +67,21 @@ class Index:
 
     def program(self, node: str, first: int, count: int) -> dict[str, Any]:
         """Lines of a node's instructions, over all its turns: from line `first` of them, `count` at most."""
-        from mlsdk.cli.dashboard.vsm import PIECE
 
         lines: list[dict[str, Any]] = []
         before = 0
         for part in self.rows("SELECT seq, first_line, lines FROM part WHERE node = ? ORDER BY seq", (node,)):
             low, high = max(first - before, 0), min(first + count - before, part["lines"])
             if low < high:
-                lines += self._lines(part, low, high, PIECE)
+                lines += self._lines(part, low, high)
             before += part["lines"]
         return {"total": before, "first": first, "lines": lines}
 
-    def _lines(self, part: Mapping[str, Any], low: int, high: int, piece: int) -> list[dict[str, Any]]:
+    def _lines(self, part: Mapping[str, Any], low: int, high: int) -> list[dict[str, Any]]:
         query = "SELECT text FROM piece WHERE part = ? AND number BETWEEN ? AND ? ORDER BY number"
-        rows = self.rows(query, (part["seq"], low // piece, (high - 1) // piece))
-        text = "\n".join(zlib.decompress(row["text"]).decode() for row in rows).split("\n")
-        start = low // piece * piece
+        rows = self.rows(query, (part["seq"], low // PIECE, (high - 1) // PIECE))
+        text = "\n".join(unpacked(row["text"]) for row in rows).split("\n")
+        start = low // PIECE * PIECE
         at = part["first_line"]
         return [{"number": at + number, "text": text[number - start]} for number in range(low, high)]
 

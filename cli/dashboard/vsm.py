@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 MARK = "#@ "
 #: lines of one piece in the index
 PIECE = 1000
+#: characters from which on a piece is compressed
+WORTH = 1000
 #: words of LM0 or LM1 that one bit of `touched` stands for
 BLOCK = 16
 _LM = re.compile(r"\$(ll|l|)([mn])(t?)(?:(\d+)|\[(\d+),(\d+),(\d+),(\d+)\])(v?)(-?\d*)")
@@ -32,7 +34,7 @@ class Part:
     touched: dict[str, int] = field(default_factory=dict)  # a bit for each BLOCK words that are named
     indirect: bool = False
     mix: Counter[str] = field(default_factory=Counter)
-    pieces: list[bytes] = field(default_factory=list)
+    pieces: list[bytes | str] = field(default_factory=list)
 
 
 def parts(texts: Iterable[bytes]) -> Iterator[Part]:
@@ -67,7 +69,7 @@ def _flush(part: Part, pending: list[str]) -> None:
     if not pending:
         return
     text = "\n".join(pending)
-    part.pieces.append(zlib.compress(text.encode(), 1))
+    part.pieces.append(zlib.compress(text.encode(), 1) if len(text) > WORTH else text)
     for groups in set(_LM.findall(text)):
         _reach(part, groups)
     for line in pending:
@@ -95,6 +97,11 @@ def _reach(part: Part, groups: tuple[str, ...]) -> None:
     for address in addresses:
         bits |= 1 << max(address, 0) // BLOCK | 1 << max(address + width - 1, 0) // BLOCK
     part.touched[letter] = bits
+
+
+def unpacked(piece: bytes | str) -> str:
+    """The text of a piece."""
+    return piece if isinstance(piece, str) else zlib.decompress(piece).decode()
 
 
 def runs(bits: int) -> Iterator[tuple[int, int]]:
