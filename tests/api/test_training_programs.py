@@ -274,12 +274,12 @@ def test_the_older_interface(any_context, tmp_path, batches):
     all_agree((model, optimizer), (other, twin), TOLERANCE)
 
 
-def test_dropout_draws_anew_in_each_call(host, tmp_path):
+def test_dropout_draws_anew_in_each_call(any_context, tmp_path):
     model = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 1))
     optimizer = MNCoreAdam(model.parameters(), lr=0.0)
-    register(host, model, optimizer)
+    register(any_context, model, optimizer)
     batch = {"x": torch.randn(4, 8), "y": torch.zeros(4, 1)}
-    step = host.compile(step_of(model, optimizer, F.mse_loss), batch, tmp_path / "step", quiet=True)
+    step = any_context.compile(step_of(model, optimizer, F.mse_loss), batch, tmp_path / "step", quiet=True)
     assert len({step(batch)["loss"].item() for _ in range(4)}) == 4
 
 
