@@ -31,7 +31,7 @@ class TrainCNN(TrainWorkflow):
     epochs = luigi.IntParameter(default=2, description="epochs of the training")
     batch = luigi.IntParameter(default=32, description="images per step")
     images = luigi.IntParameter(default=640, description="training images; 0: all")
-    rate = luigi.FloatParameter(default=0.02, description="learning rate")
+    rate = luigi.FloatParameter(default=0.03, description="learning rate")
     seed = luigi.IntParameter(default=0, description="seed of weights and batches")
     default_options = {"float_dtype": "mixed"}
     training = TrainConvolutions
