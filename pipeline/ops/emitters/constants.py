@@ -1,4 +1,5 @@
-"""Constants of kernels: one small table in DRAM, the same for every PE, brought to GRF1 and LM0 at the start of a node."""
+"""Constants of kernels, the same for every PE: a small table in DRAM that is brought to the memories that need it at the start of
+a node, or instructions that write them."""
 
 from __future__ import annotations
 
@@ -80,6 +81,3 @@ def _written(index: int, value: int, spaces: Collection[str], bases: Mapping[str
         if space in spaces:
             lines.append(f"lpassa {source} $l{_LETTERS[space]}{bases[space] + 2 * index}")
     return lines
-
-
-__all__ = ["f32", "f64", "load_constants", "load_table", "m", "w32"]

@@ -20,7 +20,8 @@ from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, WriteFormula, kernels_of
 from mlsdk.pipeline.ops.emitters.stream import Feed, lc_needed, stream
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, room
-from mlsdk.pipeline.ops.emitters.weave import Line, Room, Token, Woven, most_groups, weave
+from mlsdk.pipeline.ops.emitters.weave import most_groups, weave
+from mlsdk.pipeline.ops.emitters.woven import Line, Room, Token, Woven
 from mlsdk.pipeline.ops.table import lookup
 
 SPACE = {"m": m.LM0, "n": m.LM1, "r": m.GRF0, "s": m.GRF1}

@@ -240,10 +240,6 @@ class Formula:
     def inot(self, a: Operand) -> Op:
         return self.alu(f"{self.integer}not", a)
 
-    def is_zero(self, a: Operand) -> Op:
-        """1 where every bit is 0, else 0."""
-        return self.alu(f"{self.integer}lnot", a)
-
     def imax(self, a: Operand, b: Operand) -> Op:
         return self.alu(f"{self.integer}max", a, b)
 

@@ -14,11 +14,11 @@ the next.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ops.emitters.formula import ALU, MAU, Constant, Input, Op, Value
+from mlsdk.pipeline.ops.emitters.woven import Line, Room, Token, Woven, behind
 
 FORWARD = {MAU: "$mauf", ALU: "$aluf"}
 GRF = ("r", "s")
@@ -31,48 +31,6 @@ ENTRIES = 15
 FOREVER = 1 << 30
 ATTEMPTS = 8  # at laying out a kernel
 ENOUGH = 200
-
-
-@dataclass(frozen=True)
-class Room:
-    """What a kernel may use: `inputs` and `out` are memories (m n r s), `constants` those that may hold constants, `slots` the
-    temporaries in each GRF."""
-
-    inputs: tuple[str, ...]
-    out: str
-    constants: tuple[str, ...]
-    slots: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Token:
-    """An operand of a woven line: kind input, out, constant, slot, t, forward, nowrite or flag."""
-
-    kind: str
-    memory: str = ""
-    index: int = 0  # input, constant, slot or mask entry
-    group: int = 0
-    negate: bool = False
-    mask: int = 0  # entry that guards a write
-
-
-@dataclass(frozen=True)
-class Line:
-    mnemonic: str
-    sources: tuple[Token, ...]
-    targets: tuple[Token, ...]
-    flush: int = 0
-
-
-@dataclass(frozen=True)
-class Woven:
-    """`steps[s]`: the lines that issue together in step s. `held`: the memories that must hold each constant. `interval`: the
-    steps that a group takes at least, once they follow each other."""
-
-    steps: tuple[tuple[Line, ...], ...]
-    held: Mapping[int, tuple[str, ...]]
-    groups: int
-    interval: int
 
 
 def most_groups(one: Woven) -> int:
@@ -104,24 +62,10 @@ def weave(result: Op, room: Room, groups: int) -> Woven:
             break
     if best is None and groups > 1:
         half = weave(result, room, groups // 2)
-        return _behind(half, half)
+        return behind(half, half)
     if best is None:
         raise EmitError(f"a kernel of {len(order(result))} operations cannot be laid out; split it")
     return best
-
-
-def _behind(first: Woven, second: Woven) -> Woven:
-    """Two programs one after the other, with steps between them in which nothing is read that was just written."""
-
-    def moved(token: Token) -> Token:
-        return replace(token, group=token.group + first.groups)
-
-    def shifted(line: Line) -> Line:
-        return replace(line, sources=tuple(map(moved, line.sources)), targets=tuple(map(moved, line.targets)))
-
-    steps = (*first.steps, (), *(tuple(map(shifted, step)) for step in second.steps))
-    held = {w: tuple({*first.held.get(w, ()), *second.held.get(w, ())}) for w in {**first.held, **second.held}}
-    return Woven(steps, held, first.groups + second.groups, first.interval)
 
 
 def order(result: Op) -> list[Op]:

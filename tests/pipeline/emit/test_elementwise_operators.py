@@ -220,7 +220,7 @@ def test_powers(float_dtype):
     x = halved(positive(rng, (37, 21)))
     y = halved(rng.uniform(-2, 2, (21,)))
     near(*on_board("Pow", [x, y], {}, float_dtype), float_dtype)
-    for exponent in (0, 1, 2, 3, 4, -1, -2, 0.5, -0.5, 2.5, 11, -7):
+    for exponent in (0, 1, -1, 2.5, 11):
         result, want = on_board("Pow", [x], {}, float_dtype, {"e": np.array(exponent, np.float32)})
         near(result, want, float_dtype)
     signed = halved(anything(rng, (37, 21)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, Formula, Op, Operand, Value
+from mlsdk.pipeline.ops.emitters.formula import HALF, INT, Formula, Op, Operand, Value
 
 
 def truth(f: Formula, flag: Op) -> Op:
@@ -180,6 +180,3 @@ def multiply(f: Formula, a: Value, b: Value) -> Op:
 
 def scale(f: Formula, x: Value, factor: float) -> Op:
     return f.times(x, factor)
-
-
-__all__ = ["DOUBLE", "identity", "where"]
