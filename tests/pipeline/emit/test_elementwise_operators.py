@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from emulated import graph_of, run
 
-from mlsdk.pipeline.ir.graph import Node
-from mlsdk.pipeline.ops import OPERATORS
+from mlsdk.errors import GraphError
+from mlsdk.pipeline.ir.graph import DTYPES, Node
+from mlsdk.pipeline.ops import OPERATORS, infer
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS
+from mlsdk.pipeline.ops.table import Operand
 from mlsdk.pipeline.ops.table import run as reference
 
 FLOAT_DTYPES = ("float", "half", "mixed", "double")
@@ -270,3 +272,35 @@ def test_every_elementwise_operator_has_a_kernel():
     names = {op for op, _ in KERNELS} | {"CastLike", "Cast", "Sum", "Mean"}
     missing = [row.name for row in OPERATORS.values() if row.family == "elementwise" and row.name not in names]
     assert not missing
+
+
+ELEMENTWISE = [row.name for row in OPERATORS.values() if row.family == "elementwise"]
+NEEDED = {"Cast": {"to": 1}, "BitShift": {"direction": "LEFT"}}
+
+
+def some(rng, op, dtype):
+    """Operands of one dtype in the domain of the operator."""
+    count = {"Clip": 3, "Where": 3}.get(op, max(OPERATORS[op].arity[0], 2 if OPERATORS[op].arity[1] is None else 1))
+    shapes = [(5, 3), (), ()] if op == "Clip" else [(5, 3)] * count
+    if dtype.startswith("float"):
+        operands = [rng.integers(1, 16, s) / 16 + (op == "Acosh") for s in shapes]
+    else:
+        operands = [rng.integers(*{"bool": (0, 2), "uint8": (0, 7)}.get(dtype, (-7, 8)), s) for s in shapes]
+    operands = [np.asarray(x).astype(dtype) for x in operands]
+    return [rng.random((5, 3)) < 0.5, *operands[1:]] if op == "Where" else operands
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", ELEMENTWISE)
+def test_every_dtype_that_the_operator_takes(op):
+    for dtype in DTYPES:
+        operands = some(np.random.default_rng(len(op)), op, dtype)
+        node = Node(op, op, tuple(f"x{i}" for i in range(len(operands))), ("y",), NEEDED.get(op, {}))
+        try:
+            [(out, _)] = infer(node, [Operand(f"x{i}", str(x.dtype), x.shape, None) for i, x in enumerate(operands)])
+        except GraphError:
+            continue
+        for float_dtype in FLOAT_DTYPES if dtype.startswith("float") else ("float",):
+            result, want = on_board(op, operands, node.attrs, float_dtype, out=out)
+            precision = "half" if dtype == "float16" else float_dtype
+            near(result.astype(np.float64), np.asarray(want, np.float64), precision, scale=1e-2)
