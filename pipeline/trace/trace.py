@@ -294,7 +294,7 @@ class _Trace:
                 recorder, stand_ins, ends, _ = functionalize(recorder.tape, stand_ins, ends)
             values = lowering.run(recorder, ends)
             error.partial = builder.graph(self.name, list(dict.fromkeys(values)))
-        except Exception:  # noqa: BLE001  half a program may end in any way; the first error is the one that counts
+        except Exception:  # half a program may end in any way; the first error is the one that counts
             return error
         return error.besides(lowering.misuses) if lowering.misuses else error
 
