@@ -219,6 +219,7 @@ def test_a_read_only_store_is_not_collected(root):
             fsck.check(store, repair=True)
 
 
+@pytest.mark.backends("folder", "postgres+folder", "postgres+fsspec")  # hundreds of results
 def test_many_results_are_collected_in_batches(root):
     with fresh(root) as store:
         with store.index.write() as connection:

@@ -161,6 +161,7 @@ def test_a_read_only_store_serves_hits_and_says_so(root):
             publish(readable, recipe=Recipe("Upper", 2))
 
 
+@pytest.mark.backends("folder", "postgres+folder")
 def test_a_full_disk_is_said_and_leaves_nothing(root):
     with stores.open(root):
         pass
@@ -193,6 +194,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@pytest.mark.backends("folder", "postgres+folder")
 @pytest.mark.parametrize("size", [700_000, 3_000], ids=["object", "many small"])
 def test_a_disk_that_really_is_full(small_disk, size):
     """Whichever write hits the end, of an object, a manifest or the index, the store stays whole."""
@@ -217,6 +219,7 @@ def test_a_disk_that_really_is_full(small_disk, size):
 CALLS = ("write", "fsync", "rename")
 
 
+@pytest.mark.backends("folder", "postgres+folder")  # where the calls are ours
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=["full", "io"])
 def test_the_nth_call_fails(root, call, code, monkeypatch):

@@ -202,3 +202,35 @@ def test_two_processes_with_separate_homes_share_one_build(root, tmp_path):
     with stores.open(root) as store:
         assert len(query.log(store)) == 2
     invariants.check(root)
+
+
+@shared
+@pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "longer", "gone"])
+def test_damage_behind_a_url_is_a_miss_and_kept(root, damage):
+    with stores.open(root) as store:
+        name = store.objects.name(fill(store)[0].outputs["out"].digest)
+        data = store.tree.read(name)
+        flipped = bytes([*data[:40], data[40] ^ 1, *data[41:]])
+        bad = {"flipped": flipped, "cut": data[:-1], "emptied": b"", "longer": data + b"x"}.get(damage)
+        store.tree.remove(name)
+        if bad is not None:
+            store.tree.write([(name, [bad])], "object")
+        kinds = [finding.kind for finding in store.fsck().findings]
+        assert kinds == ["missing" if bad is None else "damaged"]
+        assert store.get(RECIPES[0]) is None
+        assert len(list(store.tree.names("quarantine"))) == (bad is not None)
+        fill(store)
+        assert store.get(RECIPES[0])
+    invariants.check(root)
+
+
+@shared
+def test_foreign_files_behind_a_url_are_found_and_moved(root):
+    with stores.open(root) as store:
+        fill(store)
+        for name in ("objects/README", "manifests/aa/x", "note"):
+            store.tree.write([(name, [b"hello"])], "object")
+        assert [finding.kind for finding in store.fsck().findings] == ["unknown"] * 3
+        assert store.fsck(repair=True).clean
+        assert store.fsck().findings == []
+    invariants.check(root)
