@@ -108,7 +108,14 @@ CHOICES: tuple[Choice, ...] = (
         "a move is not reported.", "A distance of 0 is in use.", "device/isa/hazards.py: L1_RULES"),
     Choice("base address writes", "inferred", "One step between a write of a base address "
         "and an access of its LM.", "As for other PE memories.", "device/isa/hazards.py: BAR_DISTANCE"),
+    Choice("2LW reductions of l1bmr", "chosen", "Other than ffadd, fmax, fmin and bor they are reported as unknown; of "
+        "l1bmr4 they are errors.", "The sentence stands in the section of l1bmr4.", "device/isa/rules.py: _reductions"),
+    Choice("reads of the turnaround register", "chosen", "By another kind of instruction than wrote it: unknown. With "
+        "another shift than a shifted l1bmd wrote it with: an error.", "The following l1bmd must carry the same shift.",
+           "device/isa/hazards.py: Hazards.turnaround"),
     # memories, dumps
+    Choice("addresses of r lines", "chosen", "Address and count are in LW, in hex.", "As all DRAM addresses of the text "
+        "form.", "device/engine/debug.py: decode"),
     Choice("default contents", "chosen", "Memories that were never written hold zeros; "
         "strict mode reports reads of them.", "The official emulator's contents are garbage.",
            "device/memory/dram.py: Fill"),

@@ -105,9 +105,7 @@ def legal(bundle: m.Bundle) -> bool:
     return not any(d.rule in ("port", "mask", "alignment") for d in check_bundle(bundle))
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(bundles().filter(legal), min_size=1, max_size=4), st.integers(1, 9), st.integers(0, 3))
-def test_random_bodies(pair, body, count, seed):
+def as_unrolled(pair, body, count: int, seed: int) -> None:
     looped, unrolled = pair
     program = (m.Loop(count, tuple(body)),)
     for machine in pair:
@@ -115,6 +113,22 @@ def test_random_bodies(pair, body, count, seed):
     a, b = looped.run(program), unrolled.run(tuple(m.unroll(program)))
     assert a.pe_steps == b.pe_steps == count * len(body)
     same_state(looped, unrolled)
+
+
+BODIES = (st.lists(bundles().filter(legal), min_size=1, max_size=4), st.integers(1, 9), st.integers(0, 3))
+
+
+@settings(max_examples=12, deadline=None)
+@given(*BODIES)
+def test_random_bodies(pair, body, count, seed):
+    as_unrolled(pair, body, count, seed)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(*BODIES)
+def test_many_random_bodies(pair, body, count, seed):
+    as_unrolled(pair, body, count, seed)
 
 
 def test_nested_loops_with_moves_and_masks(pair):

@@ -16,7 +16,7 @@ U = np.uint32
 SIGN = U(0x80000000)
 seeds = st.integers(0, 2**32 - 1)
 kinds = st.integers(0, 4)
-few = settings(max_examples=6, deadline=None)
+few = settings(max_examples=3, deadline=None)
 
 
 def row(values) -> np.ndarray:
@@ -191,10 +191,25 @@ def rows_of(b: np.ndarray, precision: str) -> np.ndarray:
     return words_of(lw[None])
 
 
+PRODUCTS = (seeds, kinds, kinds, st.booleans(), st.booleans(), st.booleans())
+
+
 @pytest.mark.parametrize("precision", "hgfd")
-@settings(max_examples=3, deadline=None)
-@given(seeds, kinds, kinds, st.booleans(), st.booleans(), st.booleans())
+@settings(max_examples=1, deadline=None)
+@given(*PRODUCTS)
 def test_matrix_products(precision, seed, kind, zkind, with_sum, short, extended):
+    as_reference(precision, seed, kind, zkind, with_sum, short, extended)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", "hgfd")
+@settings(max_examples=10, deadline=None)
+@given(*PRODUCTS)
+def test_many_matrix_products(precision, seed, kind, zkind, with_sum, short, extended):
+    as_reference(precision, seed, kind, zkind, with_sum, short, extended)
+
+
+def as_reference(precision, seed, kind, zkind, with_sum, short, extended):
     rng = np.random.default_rng(seed)
     size, fmt = {"h": 16, "g": 8, "f": 8, "d": 4}[precision], FORMATS[precision]
     accumulator = SINGLE if precision == "h" else fmt

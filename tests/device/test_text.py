@@ -197,7 +197,7 @@ def instructions(draw):
     return m.Instruction(name, operands, draw(masks))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(instructions(), min_size=1, max_size=3), st.sampled_from(["", "why"]))
 def test_random_bundles_survive_printing_and_parsing(found, note):
     bundle = m.Bundle(tuple(found), note)
