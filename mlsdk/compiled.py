@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from mlsdk.boundary import boundary
 from mlsdk.device import spec
 from mlsdk.errors import InputMismatch, MLSDKError
+from mlsdk.fitting import cast_to, given_array
 from mlsdk.pipeline.ir import pytree
 from mlsdk.pipeline.ir.graph import type_text
 from mlsdk.pipeline.ir.signature import Input, Signature
-from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH, TORCH_OF_DTYPE
 from mlsdk.proxy import TensorProxy
 from mlsdk.registry import DEVICE, Entry, Private
 from mlsdk.runtime import events
 from mlsdk.runtime.buffers import Buffer
 from mlsdk.runtime.iospec import IOSpec
 from mlsdk.runtime.programs import Program
-from mlsdk.values import DeviceValue, array_of, copy_buffer, copy_value
+from mlsdk.structure import difference
+from mlsdk.values import DeviceValue, copy_buffer, copy_value
 
 if TYPE_CHECKING:
     from mlsdk.context import Context
@@ -70,12 +72,14 @@ class CompiledFunction:
 
     # --- the public interface ---
 
+    @boundary
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
         """Run once with a mapping of tensors, and return a dict of TensorProxy; the device computes meanwhile.
 
         Extra keys are ignored. A tensor of another dtype is cast, one element may have any shape of one element. Values
         may be proxies, also of other functions of the Context. Raises InputMismatch for missing keys, other shapes, and
-        integers that do not fit 32 bits; the error of an earlier call that nobody has seen yet; ContextError after
+        values that the dtype of the input does not have (integers out of its range or of 32 bits, NaN as an integer,
+        numbers that would become infinite); the error of an earlier call that nobody has seen yet; ContextError after
         `invalidate`.
         """
         if not isinstance(inputs, Mapping):
@@ -96,6 +100,7 @@ class CompiledFunction:
         spec = self._signature.result_spec
         return results if spec is None else pytree.unflatten(spec, lambda path: results[path or "result"])
 
+    @boundary
     def allocate_input_proxy(self) -> dict[str, TensorProxy]:
         """New device buffers, one for each input, as a dict of proxies: fill them with `load_from`, and pass the dict
         (or parts of it) to a call. Raises DeviceError when the board's memory does not suffice."""
@@ -185,18 +190,10 @@ class CompiledFunction:
 
     def _array(self, entry: Input, given: Any) -> np.ndarray:
         """What was given for an input, as an array of its dtype and shape."""
-        if isinstance(given, (np.ndarray, np.generic, int, float, bool)):
-            given = torch.as_tensor(given)
-        if not isinstance(given, torch.Tensor):
-            raise InputMismatch(f"input {entry.key} is {type(given).__name__}; give a torch.Tensor or a TensorProxy")
-        if given.layout != torch.strided or given.is_quantized or given.is_complex():
-            raise InputMismatch(
-                f"input {entry.key} is {given.dtype} of layout {given.layout}; give a dense real tensor"
-            )
-        dtype = DTYPE_OF_TORCH.get(given.dtype, str(given.dtype).removeprefix("torch."))
-        self._check_shape(entry, dtype, tuple(given.shape))
-        wanted = TORCH_OF_DTYPE[entry.dtype]
-        return array_of(given if given.dtype == wanted else given.detach().to(wanted)).reshape(entry.shape)
+        array = given_array(given, f"input {entry.key}")
+        kind = str(given.dtype).removeprefix("torch.") if isinstance(given, torch.Tensor) else str(array.dtype)
+        self._check_shape(entry, kind, array.shape)
+        return cast_to(array, entry.dtype, f"input {entry.key} of {self.name}").reshape(entry.shape)
 
     def _check_shape(self, entry: Input, dtype: str, shape: tuple[int, ...]) -> None:
         if shape == entry.shape or (_count(shape) == 1 and _count(entry.shape) == 1):
@@ -299,26 +296,24 @@ class _Job:
 class CompiledAutomap(CompiledFunction):
     """A function with an ordinary signature: tensors may be nested in its arguments and its result."""
 
+    @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run once. The arguments have the structure of the sample's; tensors in them are treated as those of
         `CompiledFunction`. The result has the structure of the function's, with a TensorProxy for each tensor."""
         leaves, spec = pytree.flatten({"args": tuple(args), "kwargs": dict(kwargs)})
         wanted = self._signature.call_spec
         assert wanted is not None
-        if not pytree.same_structure(spec, wanted):
+        found = difference(wanted, spec)
+        if found:
             raise InputMismatch(
-                f"{self.name} was compiled for tensors at {_places(wanted)}, and is called with tensors at "
-                f"{_places(spec)}; give arguments of the same structure, with the same plain values"
+                f"{self.name} is called with other arguments than it was compiled for: {found}; give arguments of the same "
+                "structure with the same plain values, or compile it for these"
             )
         results = self._run(dict(leaves))
         result_spec = self._signature.result_spec
         if result_spec is None:
             return results
         return pytree.unflatten(result_spec, lambda path: results[path or "result"])
-
-
-def _places(spec: pytree.Spec) -> str:
-    return ", ".join(pytree.leaf_paths(spec)) or "no place"
 
 
 def _count(shape: tuple[int, ...]) -> int:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ import torch
 from mlsdk import loading
 from mlsdk.cache import CacheOptions
 from mlsdk.compiled import CompiledFunction
-from mlsdk.errors import InputMismatch, OptionError
+from mlsdk.errors import InputMismatch, Misuse, OptionError, TraceError, UnsupportedOperator
+from mlsdk.labels import label_of, short
 from mlsdk.pipeline.ir.signature import Input, Output, Signature
 from mlsdk.proxy import TensorProxy
 from mlsdk.runtime import events
@@ -35,6 +36,16 @@ _FLOAT = {"float": "single", "mixed": "single", "half": "half", "double": "doubl
 
 _EXPORT_KEYWORDS = ("use_fx2onnx",)
 
+# Keyword argument -> the classes of its values besides None, and what to give.
+_KINDS: dict[str, tuple[Any, str]] = {
+    "options": (Mapping, "a mapping of names to values"),
+    "cache_options": (CacheOptions, "CacheOptions(directory)"),
+    "num_compiler_threads": (int, "a whole number, or None"),
+    "export_kwargs": (Mapping, "a mapping of names to values"),
+    "io_spec_constraints": (Mapping, "a mapping of inputs' and outputs' keys to IOSpecs"),
+    "optimizers": ((list, tuple), "a list of torch optimizers"),
+}
+
 
 @dataclass(frozen=True)
 class Request:
@@ -42,32 +53,46 @@ class Request:
 
     options: Mapping[str, Any] | None
     cache_options: CacheOptions | None
-    threads: int | None
+    num_compiler_threads: int | None
     export_kwargs: Mapping[str, Any] | None
-    io_specs: Mapping[str, IOSpec] | None
+    io_spec_constraints: Mapping[str, IOSpec] | None
     quiet: bool
-    optimizers: tuple[torch.optim.Optimizer, ...] = ()
+    optimizers: Sequence[torch.optim.Optimizer] | None = None
+    training: bool = False
+
+    def __post_init__(self) -> None:
+        for name, (allowed, wanted) in _KINDS.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, allowed):
+                raise OptionError(f"{name} is {type(value).__name__}; give {wanted}")
+        for name in ("quiet", "training"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} is {getattr(self, name)!r:.60}; give True or False")
+        threads = self.num_compiler_threads
+        if isinstance(threads, bool) or threads == 0 or (threads or 0) < -1:
+            raise OptionError(
+                f"num_compiler_threads is {threads!r}; give a whole number from 1, or None or -1 for an automatic choice"
+            )
+        for key, spec in (self.io_spec_constraints or {}).items():
+            if not isinstance(spec, IOSpec):
+                raise OptionError(f"io_spec_constraints: {key} is {type(spec).__name__}; give an IOSpec")
+        for place, optimizer in enumerate(self.optimizers or ()):
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise OptionError(f"optimizers: number {place} is {type(optimizer).__name__}; give torch optimizers")
 
     def resolved(self) -> tuple[dict[str, Any], Resolved]:
         """The options as given, with what other arguments add to them; and all of them with their values."""
         from mlsdk.tasks import options as table
 
-        if self.options is not None and not isinstance(self.options, Mapping):
-            raise OptionError(f"options is {type(self.options).__name__}; give a mapping of names to values")
-        if self.cache_options is not None and not isinstance(self.cache_options, CacheOptions):
-            raise OptionError(f"cache_options is {type(self.cache_options).__name__}; give CacheOptions(directory)")
         for name in self.export_kwargs or {}:
             if name not in _EXPORT_KEYWORDS:
                 near = table.nearest(name, _EXPORT_KEYWORDS)
                 raise OptionError(
                     f"export_kwargs: there is no {name!r}{near}; allowed is {', '.join(_EXPORT_KEYWORDS)}"
                 )
-        for key, spec in (self.io_specs or {}).items():
-            if not isinstance(spec, IOSpec):
-                raise InputMismatch(f"io_spec_constraints: {key} is {type(spec).__name__}; give an IOSpec")
         given = dict(self.options or {})
-        if self.threads is not None:
-            given.setdefault("num_threads", self.threads)
+        if self.num_compiler_threads is not None:
+            given.setdefault("num_threads", self.num_compiler_threads)
         return given, table.resolve(given)
 
 
@@ -84,7 +109,7 @@ def compile_function(
         raise InputMismatch(f"inputs is {type(inputs).__name__}; give a mapping of names to tensors")
     if not callable(function):
         raise InputMismatch(f"function is {type(function).__name__}; give something that can be called")
-    sample = inputs
+    sample, label = inputs, label_of(function)
     defaults: dict[str, Callable[[], torch.Tensor]] = {}
     if any(isinstance(value, TensorProxy) for value in inputs.values()):
         sample = {key: _sample(value) for key, value in inputs.items()}
@@ -96,7 +121,7 @@ def compile_function(
     def traced(**keywords: Any) -> Traced:
         return trace(function, sample, **keywords)
 
-    compiled = _compile(context, traced, codegen_dir, request, _name_of(function))
+    compiled = _compile(context, traced, codegen_dir, request, label)
     compiled._defaults = defaults
     return compiled
 
@@ -111,18 +136,21 @@ def compile_call(
 ) -> CompiledFunction:
     from mlsdk.pipeline.trace import trace_call
 
+    if not callable(function):
+        raise InputMismatch(f"function is {type(function).__name__}; give something that can be called")
     if not isinstance(args, (tuple, list)) or not isinstance(kwargs, Mapping):
         raise InputMismatch("compile_automap takes a tuple of positional and a mapping of keyword arguments")
 
     def traced(**keywords: Any) -> Traced:
         return trace_call(function, args, kwargs, **keywords)
 
-    return _compile(context, traced, codegen_dir, request, _name_of(function))
+    return _compile(context, traced, codegen_dir, request, label_of(function))
 
 
 def _compile(
-    context: Context, traced: Callable[..., Traced], codegen_dir: str | os.PathLike[str], request: Request, name: str
+    context: Context, traced: Callable[..., Traced], codegen_dir: str | os.PathLike[str], request: Request, label: str
 ) -> CompiledFunction:
+    name = short(label)
     directory = _directory(codegen_dir)
     given, resolved = request.resolved()
     with context._using():
@@ -133,16 +161,39 @@ def _compile(
         context._session.loader.barrier()
         with _TRACING, events.span("compile", f"{name}: trace"), _history_kept(context):
             registry = context.registry
-            found = traced(state=registry.state(), modules=registry.modules, optimizers=registry.optimizers)
-        artifacts = _artifacts(context, found, _fixed(context, found.signature, request.io_specs or {}, resolved))
+            try:
+                found = traced(state=registry.state(), modules=registry.modules, optimizers=registry.optimizers)
+            except TraceError as error:
+                misuses = _refused(context, error.partial, resolved)
+                if not misuses:
+                    raise
+                raise error.besides(misuses) from error
+        constraints = request.io_spec_constraints or {}
+        artifacts = _artifacts(context, found, _fixed(context, found.signature, constraints, resolved))
     # The phases need nothing of the Context: other threads may use it meanwhile.
-    result = _build(context, artifacts, given, request, name)
+    result = _build(context, artifacts, given, request, label)
     try:
         _write(result, directory, resolved)
         with context._using():
             return loading.from_build(context, result, directory, name)
     finally:
         result.store.close()
+
+
+def _refused(context: Context, partial: Any, resolved: Resolved) -> tuple[Misuse, ...]:
+    """What the planner would refuse of a graph that could be traced in part only."""
+    from mlsdk.pipeline.layout import LayoutOptions, plan
+    from mlsdk.pipeline.optimize import optimize
+
+    if partial is None or context._session.kind != "board":
+        return ()
+    try:
+        plan(optimize(partial), LayoutOptions(resolved.values["float_dtype"]))
+    except UnsupportedOperator as error:
+        return error.misuses
+    except Exception:  # half a program may fail in any way; the tracer's error is the one that counts
+        pass
+    return ()
 
 
 @contextmanager
@@ -219,7 +270,7 @@ def _constraints(signature: Signature, constraints: Mapping[str, IOSpec]) -> dic
 
 
 def _build(
-    context: Context, artifacts: Mapping[str, bytes], given: Mapping[str, Any], request: Request, name: str
+    context: Context, artifacts: Mapping[str, bytes], given: Mapping[str, Any], request: Request, label: str
 ) -> BuildResult:
     from mlsdk import store as stores
     from mlsdk.tasks.chain import build_chain
@@ -236,7 +287,7 @@ def _build(
             phases=COMPILE if context._session.kind == "board" else ("OptimizeOnnx",),
             store=store,
             listener=listener,
-            label=name,
+            label=label,
             force=cache.again if cache is not None else (),
         )
     except BaseException:
@@ -249,7 +300,7 @@ def _build(
 def _write(result: BuildResult, directory: Path, resolved: Resolved) -> None:
     from mlsdk.tasks import codegen_dir
 
-    with events.span("compile", f"{result.label}: codegen_dir"):
+    with events.span("compile", f"{short(result.label)}: codegen_dir"):
         codegen_dir.materialise(result, directory)
         copy = resolved.values["out_onnx"]
         if copy:
@@ -272,6 +323,7 @@ class _Listener:
         self._show: Any = progress.quiet if quiet else progress.for_stream()
 
     def __call__(self, progress: Any) -> None:
+        progress = replace(progress, label=short(progress.label))
         self._show(progress)
         if progress.state == "built" and events.listening():
             end = events.now()
@@ -295,8 +347,3 @@ def _directory(codegen_dir: Any) -> Path:
 def _sample(value: Any) -> Any:
     """A proxy among the sample inputs stands for its shape and dtype."""
     return torch.empty(value.shape, dtype=value.dtype) if isinstance(value, TensorProxy) else value
-
-
-def _name_of(function: Any) -> str:
-    name = getattr(function, "__name__", "") or type(function).__name__
-    return name if name != "<lambda>" else "function"

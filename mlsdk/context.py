@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from mlsdk import compiling, loading
+from mlsdk.boundary import boundary
 from mlsdk.cache import CacheOptions
 from mlsdk.compiled import CompiledFunction
 from mlsdk.errors import ContextError
@@ -93,22 +94,26 @@ class Context:
 
     # --- registered tensors ---
 
+    @boundary
     def register_param(self, param: torch.Tensor) -> None:
         """Register a parameter, or a gradient, that has a name. From the first call of a function that uses it, its
         live copy is on the device; `synchronize` brings it back. Raises ContextError for a tensor without a name, a
         name that another tensor has, and dtypes that the device does not know."""
         self.registry.add(param)
 
+    @boundary
     def register_buffer(self, buffer: torch.Tensor) -> None:
         """Register a buffer of a module, like `register_param`."""
         self.registry.add(buffer)
 
+    @boundary
     def register_optimizer_buffers(self, optimizer: torch.optim.Optimizer) -> None:
         """Register an optimizer's state, after `set_buffer_name_in_optimizer`."""
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ContextError(f"register_optimizer_buffers takes an optimizer, not {type(optimizer).__name__}")
         self.registry.add_optimizer(optimizer)
 
+    @boundary
     def get_registered_value_proxy(self, tensor: torch.Tensor) -> TensorProxy:
         """The device's copy of a registered tensor, found by identity. Raises ContextError when it is not registered."""
         self._check()
@@ -124,6 +129,7 @@ class Context:
             raise ContextError(f"{name or f'this {type(tensor).__name__}'} is not registered in this Context; {hint}")
         return self._proxy(entry)
 
+    @boundary
     def synchronize(self) -> None:
         """Wait for everything that was asked for, and bring what changed on the device back into the registered tensors,
         in place. Values that no program changed keep the host's bits. Raises the error at which earlier work stopped."""
@@ -134,6 +140,7 @@ class Context:
 
     # --- functions ---
 
+    @boundary
     def compile(
         self,
         function: Callable[[Mapping[str, torch.Tensor]], Mapping[str, torch.Tensor]],
@@ -172,10 +179,12 @@ class Context:
             export_kwargs,
             io_spec_constraints,
             quiet,
-            tuple(optimizers or ()),
+            optimizers,
+            training,
         )
         return compiling.compile_function(self, function, inputs, codegen_dir, request)
 
+    @boundary
     def compile_automap(
         self,
         function: Callable[..., Any],
@@ -199,14 +208,16 @@ class Context:
         request = compiling.Request(
             options, cache_options, num_compiler_threads, export_kwargs, io_spec_constraints, quiet
         )
-        return compiling.compile_call(self, function, args, kwargs or {}, codegen_dir, request)
+        return compiling.compile_call(self, function, args, {} if kwargs is None else kwargs, codegen_dir, request)
 
+    @boundary
     def load_codegen_dir(self, path: str | Path) -> CompiledFunction:
         """The function that was compiled into a folder, without the Python function and without tracing.
 
         Its weights travel with it; a tensor that is registered here under the same name is used instead. Raises
-        CodegenDirError naming the file that is missing or was changed, InputMismatch when a registered tensor has
-        another shape or dtype, DeviceError when the board's memory does not suffice.
+        CodegenDirError naming the file that is missing or was changed, of those that loading needs (the application, or
+        the graph, its signature and its state for pfvm), InputMismatch when a registered tensor has another shape or
+        dtype, DeviceError when the board's memory does not suffice.
         """
         return loading.load_codegen_dir(self, path)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlsdk.compiled import CompiledAutomap, CompiledFunction
+from mlsdk.labels import short
 from mlsdk.pipeline.ir.signature import Signature
 from mlsdk.registry import Entry, Private, bind
 from mlsdk.runtime import events
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from mlsdk.tasks.chain import BuildResult
 
 Read = Callable[[str], bytes]  # artifact -> its bytes
+
+# Kind of device -> the files of a codegen_dir that loading reads; all others are for people.
+NEEDED = {"board": ("model.app.zst",), "host": ("model.onnx", "signature.json", "state.npz")}
 
 
 def from_build(context: Context, result: BuildResult, directory: Path, name: str) -> CompiledFunction:
@@ -36,14 +40,14 @@ def load_codegen_dir(context: Context, path: str | os.PathLike[str]) -> Compiled
     with context._using():
         context._check()
         context._session.check()
-        files = codegen_dir.verify(directory)
-        needed = "model.app.zst" if context._session.kind == "board" else "model.onnx"
-        if needed not in files:
+        needed = NEEDED[context._session.kind]
+        files = codegen_dir.verify(directory, needed)
+        if needed[0] not in files:
             raise CodegenDirError(
-                f"{directory} holds no {needed}: it was compiled for pfvm; compile the function for {context.device}"
+                f"{directory} holds no {needed[0]}: it was compiled for pfvm; compile the function for {context.device}"
             )
-        label = codegen_dir.read_manifest(directory).get("label") or directory.name
-        return _load(context, lambda name: files[name].read_bytes() if name in files else b"", directory, label)
+        name = short(codegen_dir.read_manifest(directory).get("label") or directory.name)
+        return _load(context, lambda one: files[one].read_bytes() if one in files else b"", directory, name)
 
 
 def _load(context: Context, read: Read, directory: Path, name: str) -> CompiledFunction:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from mlsdk.errors import ContextError
+from mlsdk.errors import ContextError, TraceError
 from mlsdk.naming import get_tensor_name
 
 if TYPE_CHECKING:
@@ -383,10 +383,18 @@ def with_backward(
 
     def training_step(inputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         result = function({key: value for key, value in inputs.items() if key not in extra})
+        if not isinstance(result, Mapping):
+            return result  # the tracer says what is wrong with it
         for optimizer in optimizers:
             optimizer.zero_grad()
         # the gradients' scale cancels: it is one of losses in half precision, which ours are not
-        cast(torch.Tensor, sum(value.sum() for value in result.values())).backward()
+        loss = cast(torch.Tensor, sum(value.sum() for value in result.values()))
+        if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
+            raise TraceError(
+                "the option optimizers needs a loss that depends on a parameter with requires_grad, and what the function "
+                f"returns ({', '.join(map(str, result)) or 'nothing'}) does not: is it detached, or under torch.no_grad()?"
+            )
+        loss.backward()
         with torch.no_grad():
             for key, (which, index) in rates.items():
                 optimizer = optimizers[which]

@@ -13,7 +13,9 @@ from typing import Any, Union
 import numpy as np
 import torch
 
+from mlsdk.boundary import boundary
 from mlsdk.errors import InputMismatch, MLSDKError
+from mlsdk.pipeline.ir.graph import type_text
 from mlsdk.pipeline.trace.dtypes import TORCH_OF_DTYPE
 from mlsdk.values import DeviceValue
 
@@ -37,6 +39,7 @@ class TensorProxy:
 
     # --- device to host ---
 
+    @boundary
     def cpu(self) -> torch.Tensor:
         """A fresh host tensor with the content at this moment; waits for what computes it. On `pfvm:cuda` it is a CUDA
         tensor. Raises the error of the call that should have computed it, ContextError after `invalidate`."""
@@ -45,10 +48,17 @@ class TensorProxy:
         tensor = torch.from_numpy(np.array(value.read(), order="C")).reshape(value.shape)
         return tensor.cuda() if self._gpu else tensor
 
+    @boundary
     def item(self) -> Any:
-        """The Python number of a tensor with one element."""
+        """The Python number of a tensor with one element; InputMismatch for others."""
+        value = self._value
+        if self.numel() != 1:
+            raise InputMismatch(
+                f"{value.name} is {type_text(value.dtype, value.shape)}, and .item() gives one number; use .tolist() or .cpu()"
+            )
         return self.cpu().item()
 
+    @boundary
     def numpy(self) -> np.ndarray:
         """A fresh array with the content at this moment."""
         return np.array(self._value.read()).reshape(self._value.shape)
@@ -58,6 +68,7 @@ class TensorProxy:
 
     # --- host to device ---
 
+    @boundary
     def load_from(self, tensor: TensorLike, clone: bool = True) -> None:
         """Begin to write `tensor` (a host tensor, or another proxy) to the device, and return at once.
 

@@ -10,19 +10,24 @@ import numpy as np
 import torch
 
 from mlsdk import naming
+from mlsdk.boundary import boundary
 from mlsdk.errors import ContextError, InputMismatch
+from mlsdk.fitting import array_of
 from mlsdk.pipeline.ir.graph import type_text
-from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
+from mlsdk.pipeline.trace.dtypes import ALLOWED, DTYPE_OF_TORCH
 from mlsdk.runtime.buffers import Buffer
 from mlsdk.runtime.iospec import IOSpec
 from mlsdk.runtime.session import Session
-from mlsdk.values import DeviceValue, array_of, version_of
+from mlsdk.values import DeviceValue, version_of
 
 if TYPE_CHECKING:
     from mlsdk.context import Context
 
 # Which copy of a registered value counts.
 HOST, SAME, DEVICE = "host", "same", "device"
+
+# Where numpy does not find out within so many steps whether two views overlap, they are taken to.
+OVERLAP_EFFORT = 100_000
 
 
 class Entry(DeviceValue):
@@ -143,9 +148,11 @@ class Registry:
         self._session = context._session
         self._by_identity: dict[int, Entry] = {}
         self._by_name: dict[str, Entry] = {}
+        self._by_storage: dict[int, list[Entry]] = {}  # those that may share memory
         self.modules: dict[str, torch.nn.Module] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
 
+    @boundary
     def register(self, name: str, module_or_optimizer: torch.nn.Module | torch.optim.Optimizer) -> None:
         """Name and register all parameters and buffers of a module, or the state of an optimizer, under a prefix.
 
@@ -184,8 +191,10 @@ class Registry:
             self.add(tensor)
         self.optimizers[name or f"optimizer{len(self.optimizers)}"] = optimizer
 
+    @boundary
     def add(self, tensor: torch.Tensor) -> Entry:
-        """Register one tensor that has a name; nothing happens when it is registered already."""
+        """Register one tensor that has a name; nothing happens when it is registered already. Raises ContextError, also
+        for a tensor that shows memory of another registered one."""
         self._check()
         if not isinstance(tensor, torch.Tensor):
             raise ContextError(f"only tensors can be registered, not {type(tensor).__name__}")
@@ -204,12 +213,24 @@ class Registry:
             )
         if tensor.dtype not in DTYPE_OF_TORCH:
             kind = str(tensor.dtype).removeprefix("torch.")
-            raise ContextError(f"{name} has dtype {kind}; allowed are {', '.join(DTYPE_OF_TORCH.values())}")
+            raise ContextError(f"{name} has dtype {kind}; allowed are {ALLOWED}")
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
             raise ContextError(f"{name} is {tensor.layout} on {tensor.device}; register dense tensors of the host")
+        self._check_alone(name, tensor)
         entry = Entry(self._session, name, tensor)
         self._by_identity[id(tensor)] = self._by_name[name] = entry
+        self._by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append(entry)
         return entry
+
+    def _check_alone(self, name: str, tensor: torch.Tensor) -> None:
+        """Raise ContextError when another registered tensor shows some of the same memory: on the device each has its own."""
+        for entry in self._by_storage.get(tensor.untyped_storage().data_ptr(), ()):
+            if _overlap(tensor, entry.tensor):
+                raise ContextError(
+                    f"{name} shares memory with {entry.name}, which is registered: on the device they would be two tensors, "
+                    "and what one sees of the other would be lost; register one of them, and let the function make the other "
+                    "out of it (a view, or the very same tensor for tied weights)"
+                )
 
     # --- look up ---
 
@@ -247,6 +268,21 @@ def bind(entry: Entry, name: str, dtype: str, shape: tuple[int, ...], function: 
             "registered under that name; register the same model, or give this one another prefix"
         )
     return entry
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one storage have an element in common."""
+    try:
+        return np.shares_memory(_bytes(a), _bytes(b), max_work=OVERLAP_EFFORT)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _bytes(tensor: torch.Tensor) -> np.ndarray:
+    """A numpy view of the same memory."""
+    tensor = tensor.detach()
+    array: np.ndarray = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return array
 
 
 def _find(module: torch.nn.Module, path: str) -> Any:

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from mlsdk.errors import ContextError, InputMismatch
-from mlsdk.pipeline.ir.graph import DTYPES, type_text
-from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH
+from mlsdk.fitting import array_of, cast_to
+from mlsdk.pipeline.ir.graph import type_text
+from mlsdk.pipeline.trace.dtypes import ALLOWED, DTYPE_OF_TORCH
 from mlsdk.runtime import events
 from mlsdk.runtime.buffers import Buffer
 from mlsdk.runtime.iospec import IOSpec
@@ -144,11 +145,12 @@ class DeviceValue:
     def check_source(self, tensor: Any) -> None:
         """Raise InputMismatch unless `tensor` has this value's shape and dtype, and dense elements."""
         if tensor.dtype not in DTYPE_OF_TORCH or tensor.layout != torch.strided or tensor.is_quantized:
-            kinds = ", ".join(DTYPE_OF_TORCH.values())
             raise InputMismatch(
                 f"{self.name} cannot be loaded from a {tensor.dtype} tensor of layout {tensor.layout}; give a dense tensor "
-                f"of {kinds}"
+                f"of {ALLOWED}"
             )
+        if tensor.device.type == "meta":
+            raise InputMismatch(f"{self.name} cannot be loaded from a tensor on the device meta; give one with data")
         self.check_type(DTYPE_OF_TORCH[tensor.dtype], tuple(tensor.shape))
 
     def check_type(self, dtype: str, shape: tuple[int, ...]) -> None:
@@ -164,7 +166,7 @@ def copy_value(source: DeviceValue, into: Buffer) -> None:
     session = source.session
     if source.buffer is None:
         assert source.snapshot is not None
-        into.write(into.pack(source.snapshot.astype(DTYPES[into.spec.dtype]), source.name))
+        into.write(into.pack(cast_to(source.snapshot, into.spec.dtype, source.name), source.name))
         session.counters.uploads += 1
         session.counters.uploaded_bytes += into.nbytes
     else:
@@ -180,14 +182,8 @@ def copy_buffer(session: Session, source: Buffer, into: Buffer, name: str) -> No
         session.counters.device_copies += 1
         return
     array = source.unpack(source.read())
-    into.write(into.pack(array.astype(DTYPES[into.spec.dtype]).reshape(into.spec.shape), name))
+    into.write(into.pack(cast_to(array, into.spec.dtype, name).reshape(into.spec.shape), name))
     session.counters.conversions += 1
-
-
-def array_of(tensor: torch.Tensor) -> np.ndarray:
-    """A view of a tensor's elements, whatever its strides; a copy only when it lies on another device."""
-    array: np.ndarray = tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
-    return array
 
 
 def version_of(tensor: torch.Tensor) -> int:

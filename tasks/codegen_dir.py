@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,12 +64,16 @@ def materialise(
     return root
 
 
-def verify(directory: str | os.PathLike[str]) -> dict[str, Path]:
-    """The files of a codegen_dir by name, each with the content that its compile gave. Else: which one is not."""
+def verify(directory: str | os.PathLike[str], names: Collection[str] | None = None) -> dict[str, Path]:
+    """The files of a codegen_dir by name, each with the content that its compile gave. Else: which one is not.
+
+    With `names`, those of them that the compile wrote; the others may be as they like."""
     root = Path(directory)
     manifest = read_manifest(root)
     found = {}
     for name, digest in manifest["files"].items():
+        if names is not None and name not in names:
+            continue
         path = root / check_name(name)
         actual = _digest_of_file(path)
         if actual is None:

@@ -78,6 +78,9 @@ def json_file(name: str, value: Any) -> Any:
 def variables(name: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise OptionError(f"option {name}: {value!r:.80} is not allowed; give a mapping of names to values")
+    for key, item in value.items():
+        if not isinstance(item, (str, int, float)):
+            raise OptionError(f"option {name}: {key} is {type(item).__name__}; give text or a number")
     return {key: item if isinstance(item, str) else json.dumps(item) for key, item in sorted(value.items())}
 
 
@@ -92,7 +95,9 @@ _BOTH = ("LayoutPlan", "Schedule")
 
 
 def _threads(name: str, value: Any) -> int | None:
-    return None if value is None else int(count(-1, 4096)(name, value))
+    if value is None or (value == -1 and isinstance(value, int)):
+        return value
+    return int(count(1, 4096)(name, value))
 
 
 OPTIONS: dict[str, Option] = {

@@ -46,17 +46,20 @@ def register_class(cls: type) -> type:
 
 
 def flatten(tree: Any, path: str = "") -> tuple[list[tuple[str, Any]], Spec]:
-    """Leaves as (path, leaf) in order, and the spec. A path joins keys and indices by dots: `args.0.x`."""
+    """Leaves as (path, leaf) in order, and the spec. A path joins keys and indices by dots: `args.0.x`. Raises GraphError
+    for containers that are not known, or contain themselves."""
     leaves: list[tuple[str, Any]] = []
-    return leaves, _flatten(tree, path, leaves)
+    return leaves, _flatten(tree, path, leaves, ())
 
 
-def _flatten(tree: Any, path: str, leaves: list[tuple[str, Any]]) -> Spec:
+def _flatten(tree: Any, path: str, leaves: list[tuple[str, Any]], above: tuple[int, ...]) -> Spec:
     def below(key: Any, child: Any) -> Spec:
-        return _flatten(child, f"{path}.{key}" if path else str(key), leaves)
+        return _flatten(child, f"{path}.{key}" if path else str(key), leaves, (*above, id(tree)))
 
     if isinstance(tree, STATIC):
         return Spec("static", tree)
+    if id(tree) in above:
+        raise GraphError(f"{path} is a {type(tree).__name__} that contains itself; give arguments that end")
     if isinstance(tree, Mapping):
         for key in tree:
             if not isinstance(key, (str, int)):
@@ -101,24 +104,6 @@ def unflatten(spec: Spec, leaf: Callable[[str], Any]) -> Any:
     if cls is None:
         raise GraphError(f"class {spec.tag} is not registered in this process; import and decorate it before the call")
     return cls(**dict(zip(spec.keys, children)))
-
-
-def leaf_paths(spec: Spec) -> list[str]:
-    """Paths of the leaves, in order."""
-    if spec.kind == "leaf":
-        return [spec.tag]
-    return [path for child in spec.children for path in leaf_paths(child)]
-
-
-def same_structure(a: Spec, b: Spec) -> bool:
-    """Whether two specs have the same containers, keys and static values."""
-    if a.kind != b.kind or a.keys != b.keys or len(a.children) != len(b.children):
-        return False
-    if a.kind == "static" and (type(a.tag) is not type(b.tag) or a.tag != b.tag):
-        return False
-    if a.kind != "static" and a.tag != b.tag:
-        return False
-    return all(same_structure(x, y) for x, y in zip(a.children, b.children))
 
 
 def spec_to_json(spec: Spec) -> list[Any]:

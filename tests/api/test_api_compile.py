@@ -62,9 +62,9 @@ BAD = {
         "option_json /nowhere/O9.json: No such",
     ),
     "cache": ({"cache_options": "/tmp/cache"}, OptionError, r"cache_options is str; give CacheOptions\(directory\)"),
-    "threads": ({"num_compiler_threads": "many"}, OptionError, "option num_threads: 'many' is not allowed"),
+    "threads": ({"num_compiler_threads": "many"}, OptionError, "num_compiler_threads is str; give a whole number"),
     "export": ({"export_kwargs": {"use_fx2onx": True}}, OptionError, "no 'use_fx2onx'; did you mean 'use_fx2onnx'"),
-    "constraint": ({"io_spec_constraints": {"sum": "row"}}, InputMismatch, "sum is str; give an IOSpec"),
+    "constraint": ({"io_spec_constraints": {"sum": "row"}}, OptionError, "sum is str; give an IOSpec"),
     "folder": ({"codegen_dir": ""}, InputMismatch, "codegen_dir is missing"),
     "outside": ({"codegen_dir": "../add"}, ContextError, "'../add' leaves the working directory"),
     "function": ({"function": "add"}, InputMismatch, "function is str"),
@@ -78,13 +78,12 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_arguments(any_context, usable, tmp_path, pair, case):
-    changed, kind, message = BAD[case]
-    arguments = {"function": add, "inputs": pair, "codegen_dir": tmp_path / "add", **changed}
-    with pytest.raises(kind, match=message):
-        any_context.compile(**arguments)
-    assert not (tmp_path / "add").exists()
+def test_bad_arguments(any_context, usable, tmp_path, pair):
+    for changed, kind, message in BAD.values():
+        arguments = {"function": add, "inputs": pair, "codegen_dir": tmp_path / "add", **changed}
+        with pytest.raises(kind, match=message):
+            any_context.compile(**arguments)
+        assert not (tmp_path / "add").exists()
 
 
 def test_the_signature_is_the_official_one():
@@ -135,7 +134,7 @@ WRONG = {
     fails: (ValueError, "^mine"),
     stops: (KeyboardInterrupt, ""),
     recurses: (RecursionError, ""),
-    returns_a_tensor: (TraceError, "returns Tensor|returns Shadow; return a mapping"),
+    returns_a_tensor: (TraceError, "returns a tensor; return a mapping"),
     returns_a_number: (TraceError, "result y is float, not a tensor"),
     branches: (DataDependentControlFlow, r"test_api_compile.py:\d+.*torch.where"),
     loops: (DataDependentControlFlow, r"test_api_compile.py:\d+"),
@@ -143,12 +142,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("function", WRONG, ids=lambda function: function.__name__)
-def test_what_goes_wrong_in_the_function(any_context, usable, tmp_path, pair, function):
-    kind, message = WRONG[function]
-    with pytest.raises(kind, match=message):
-        any_context.compile(function, pair, tmp_path / "wrong")
-    assert not (tmp_path / "wrong").exists()
+def test_what_goes_wrong_in_the_function(any_context, usable, tmp_path, pair):
+    for function, (kind, message) in WRONG.items():
+        with pytest.raises(kind, match=message):
+            any_context.compile(function, pair, tmp_path / "wrong")
+        assert not (tmp_path / "wrong").exists()
 
 
 def test_operators_without_an_emitter_are_listed_with_their_lines(context, tmp_path, pair, monkeypatch):
@@ -402,7 +400,9 @@ def test_automap_refuses_another_structure(any_context, tmp_path):
     f = any_context.compile_automap(lambda a, k=1: a * k, (torch.zeros(3),), {"k": 2}, tmp_path / "f")
     assert f(torch.ones(3), k=2).cpu().tolist() == [2, 2, 2]
     for call in (lambda: f(torch.ones(3), k=3), lambda: f([torch.ones(3)], k=2), lambda: f(torch.ones(3))):
-        with pytest.raises(InputMismatch, match=r"was compiled for tensors at args.0, and is called with"):
+        with pytest.raises(
+            InputMismatch, match="is called with other arguments than it was compiled for: (kwargs.k|args.0): "
+        ):
             call()
 
 

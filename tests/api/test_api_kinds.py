@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mlsdk import set_tensor_name
-from mlsdk.errors import ScheduleError
+from mlsdk.errors import ScheduleError, TraceError
 
 
 def compiled(context, tmp_path, function, sample):
@@ -38,7 +38,15 @@ def test_inputs_that_are_not_used_and_results_that_are_not_computed(any_context,
 
 def test_no_inputs_and_no_results(any_context, tmp_path):
     assert compiled(any_context, tmp_path, lambda i: {"y": torch.arange(4)}, {})({})["y"].cpu().tolist() == [0, 1, 2, 3]
-    assert compiled(any_context, tmp_path, lambda i: {}, {"x": torch.ones(2)})({"x": torch.ones(2)}) == {}
+    with pytest.raises(TraceError, match="returns an empty mapping and changes no registered tensor"):
+        compiled(any_context, tmp_path, lambda i: {}, {"x": torch.ones(2)})
+    total = torch.zeros(2)
+    set_tensor_name(total, "total")
+    any_context.register_buffer(total)
+    counts = compiled(any_context, tmp_path, lambda i: {} if total.add_(i["x"]) is not None else None, {"x": total + 0})
+    assert counts({"x": torch.ones(2)}) == {}
+    any_context.synchronize()
+    assert total.tolist() == [1, 1]
 
 
 DTYPES = {
