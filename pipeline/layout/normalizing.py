@@ -30,11 +30,14 @@ class Steps:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.planner.shape(name)
 
-    def __call__(self, op: str, *inputs: str, shape: Sequence[int] = (), **attrs: Any) -> str:
-        """One elementwise node (or, with `shape`, another), its result's name."""
+    def __call__(
+        self, op: str, *inputs: str, shape: Sequence[int] | None = None, dtype_of: str = "", **attrs: Any
+    ) -> str:
+        """One elementwise node (or, with `shape`, another), its result's name; in the dtype of its first operand or
+        `dtype_of`."""
         planner = self.planner
-        dtype = planner.value(inputs[0]).dtype
-        full = shape or np.broadcast_shapes(*(planner.shape(name) for name in inputs))
+        dtype = planner.value(dtype_of or inputs[0]).dtype
+        full = np.broadcast_shapes(*(planner.shape(name) for name in inputs)) if shape is None else shape
         half = planner.base == "half" and dtype == "float32"
         return planner.apply(self.node, op, inputs, full, dtype="float16" if half else dtype, **attrs)
 

@@ -12,7 +12,18 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, spread
-from mlsdk.pipeline.layout import drawing, gradients, moving, normalizing, pointwise, products, reducing, windows
+from mlsdk.pipeline.layout import (
+    drawing,
+    gradients,
+    losses,
+    moving,
+    normalizing,
+    pointwise,
+    products,
+    reducing,
+    resizing,
+    windows,
+)
 from mlsdk.pipeline.layout.fusing import fuse
 from mlsdk.pipeline.layout.moving import MOVED, anywhere, known
 from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of
@@ -255,6 +266,8 @@ RULES: dict[str, Rule] = {
     **windows.RULES,
     **products.RULES,
     **normalizing.RULES,
+    **losses.RULES,
+    **resizing.RULES,
     **gradients.RULES,
     **drawing.RULES,
 }

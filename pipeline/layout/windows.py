@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsdk.errors import EmitError, NotOnBoard
+from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import EXTENT, L2B, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.planes import Plane, Split, plane_scheme
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme
 from mlsdk.pipeline.layout.depth import to_depth
+from mlsdk.pipeline.layout.maxima import pool_with_places
 from mlsdk.pipeline.ops.convolution import Window, transposed_window, window_of
 from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.conv import UNIT
@@ -442,10 +443,14 @@ def _cropped(planner: Planner, node: Node, x: str, before: Sequence[int], after:
 def pool(planner: Planner, node: Node) -> None:
     """MaxPool and AveragePool."""
     kernel = "max" if node.op == "MaxPool" else "average"
-    if len(node.outputs) > 1 and node.outputs[1]:
-        raise NotOnBoard("the indices of the maxima are not computed on the board")
     x, shape, out = node.inputs[0], planner.shape(node.inputs[0]), planner.shape(node.outputs[0])
     window = window_of(node, shape[2:], tuple(attributes(node)["kernel_shape"]))
+    if len(node.outputs) > 1 and node.outputs[1]:
+        pool_with_places(planner, node, window, _bordered(planner, node, x, window, -np.inf))
+        return
+    if planner.device_dtype(x) == "int":
+        _pool_by_taps(planner, node, window, kernel)
+        return
     if all(n == 1 for n in out[2:]) and kernel == "max" and not any(window.before) and window.kernel == shape[2:]:
         global_pool(planner, node)
         return

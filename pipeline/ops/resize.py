@@ -43,7 +43,7 @@ ROUNDINGS: dict[str, Callable[[float], int]] = {
 }
 
 
-def _geometry(node: Node, shape: tuple[int, ...], scales: Any, sizes: Any) -> list[tuple[int, int, float]]:
+def geometry(node: Node, shape: tuple[int, ...], scales: Any, sizes: Any) -> list[tuple[int, int, float]]:
     """(axis, output extent, scale) for each axis that changes. Raises GraphError."""
     attrs = attributes(node)
     axes = list(range(len(shape))) if attrs["axes"] is None else [axis_of(axis, len(shape)) for axis in attrs["axes"]]
@@ -69,7 +69,7 @@ def _infer(node: Node, inputs: Sequence[Any]) -> list[Type]:
     shape = list(x.shape)
     scale_data = None if scales is None else constant_of(scales, "scales")
     size_data = None if sizes is None else constant_of(sizes, "sizes")
-    for axis, extent, _ in _geometry(node, x.shape, scale_data, size_data):
+    for axis, extent, _ in geometry(node, x.shape, scale_data, size_data):
         shape[axis] = extent
     return [(x.dtype, tuple(shape))]
 
@@ -115,7 +115,7 @@ def _reference(node: Node, inputs: Sequence[Any]) -> list[Array]:
     if x.size == 0:
         raise GraphError(f"{node.name}: cannot resize an input without elements")
     out = x if attributes(node)["mode"] == "nearest" else accumulating(x)
-    for axis, extent, scale in _geometry(node, x.shape, scales, sizes):
+    for axis, extent, scale in geometry(node, x.shape, scales, sizes):
         matrix = weights(node, x.shape[axis], extent, scale)
         if attributes(node)["mode"] == "nearest":
             out = np.take(out, np.argmax(matrix, axis=1), axis=axis)
