@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +22,8 @@ def pool_with_places(planner: Planner, node: Node, window: Window, bordered: str
     if node.attrs.get("storage_order"):
         raise NotOnBoard("the indices of maxima by columns (storage_order 1) are not computed")
     shape, out = planner.shape(node.inputs[0]), planner.shape(values)
-    planner.apply(replace(node, outputs=(values,)), "MaxPool", node.inputs, out, out=values, **node.attrs)
+    attrs: dict[str, Any] = dict(node.attrs)
+    planner.apply(replace(node, outputs=(values,)), "MaxPool", node.inputs, out, out=values, **attrs)
     found = ""
     for tap in reversed(list(itertools.product(*(range(size) for size in window.kernel)))):  # the first one wins
         x = bordered
