@@ -14,13 +14,13 @@ from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.constants import load_constants
-from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Formula
+from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Constant, Formula
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, WriteFormula, kernels_of
 from mlsdk.pipeline.ops.emitters.stream import Feed, lc_needed, stream
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, room
-from mlsdk.pipeline.ops.emitters.weave import most_groups, weave
+from mlsdk.pipeline.ops.emitters.weave import most_groups, order, weave
 from mlsdk.pipeline.ops.emitters.woven import Line, Room, Token, Woven
 from mlsdk.pipeline.ops.table import lookup
 
@@ -101,7 +101,7 @@ class Task:
 
 
 class Program:
-    """A task woven for several numbers of groups; which memories must hold which constants."""
+    """A task woven for several numbers of groups. Raises EmitError where it needs more than there is."""
 
     def __init__(self, task: Task):
         narrow = [_is_narrow(dtype, task.compute) for dtype in task.inputs]
@@ -111,6 +111,9 @@ class Program:
         if task.mask:
             result = pen.iand(result, task.mask << 32 if task.compute == DOUBLE else task.mask)
         self.result = pen.finish(result, _is_narrow(task.out, task.compute))
+        constants = {v.word for op in order(self.result) for v in op.sources if isinstance(v, Constant)}
+        if len(constants) > CONSTANTS_LIMIT:
+            raise EmitError(f"the kernel has {len(constants)} constants; {CONSTANTS_LIMIT} have a place")
         self.room = ROOMS[len(task.inputs)]
         self.woven: dict[int, Woven] = {}
         self.most = most_groups(self.weave(1))
@@ -205,8 +208,6 @@ def emit_formula(
         for woven in row:
             for word, memories in woven.held.items():
                 held.setdefault(word, set()).update(memories)
-    if len(held) > CONSTANTS_LIMIT:
-        raise EmitError(f"{call.node.name}: {len(held)} constants; {CONSTANTS_LIMIT} have a place")
     constants: dict[str, np.ndarray] = {}
 
     def prepare() -> None:
