@@ -45,10 +45,12 @@ def lint(
 ) -> list[LintResult]:
     """Trace `function` with `inputs`, and list everything of at least `level`, the worst first.
 
-    `state`: tensors by name that will be registered; others of the closure are reported as constants. An exception of
-    the function itself comes through as it is.
+    Operators that the board does not compute are among it, although `pfvm` does. `state`: tensors by name that will be
+    registered; others of the closure are reported as constants. An exception of the function itself comes through as it
+    is.
     """
-    from mlsdk.errors import MLSDKError, MLSDKWarning, UnsupportedOperator
+    from mlsdk.compiling import refused
+    from mlsdk.errors import BESIDES, MLSDKError, MLSDKWarning, TraceError, UnsupportedOperator
     from mlsdk.pipeline.trace import trace
 
     found: list[LintResult] = []
@@ -56,19 +58,25 @@ def lint(
         warnings.simplefilter("always")
         try:
             traced = trace(function, inputs, state=state)
-        except UnsupportedOperator as error:
+        except TraceError as error:
+            if not isinstance(error, UnsupportedOperator) or not error.misuses:
+                found.append(LintResult(LintLevel.ERROR, str(error).partition(BESIDES)[0]))
             found += [
                 LintResult(LintLevel.ERROR, f"{one.what} cannot be exported", one.source) for one in error.misuses
             ]
-            if not error.misuses:
-                found.append(LintResult(LintLevel.ERROR, str(error)))
+            graph = error.partial
         except MLSDKError as error:
             found.append(LintResult(LintLevel.ERROR, str(error)))
+            graph = None
         else:
+            graph = traced.graph
             operators = {node.op for node in traced.graph.nodes}
             text = f"{len(traced.graph.nodes)} nodes of {len(operators)} operators: {', '.join(sorted(operators))}"
             found.append(LintResult(LintLevel.INFO, text))
-    for one in seen:
-        if issubclass(one.category, MLSDKWarning):
-            found.append(LintResult(LintLevel.WARNING, str(one.message), f"{one.filename}:{one.lineno}"))
+    for one in refused(graph):
+        text = f"{one.what} cannot be compiled for the board, on pfvm it can: {one.hint}"
+        found.append(LintResult(LintLevel.ERROR, text, one.source))
+    for warning in seen:
+        if issubclass(warning.category, MLSDKWarning):
+            found.append(LintResult(LintLevel.WARNING, str(warning.message), f"{warning.filename}:{warning.lineno}"))
     return sorted((one for one in found if one.level >= level), key=lambda one: -one.level)

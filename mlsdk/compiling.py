@@ -24,6 +24,7 @@ from mlsdk.runtime.iospec import IOSpec
 
 if TYPE_CHECKING:
     from mlsdk.context import Context
+    from mlsdk.pipeline.ir.graph import Graph
     from mlsdk.pipeline.trace import Traced
     from mlsdk.tasks.chain import BuildResult
     from mlsdk.tasks.options import Resolved
@@ -164,7 +165,8 @@ def _compile(
             try:
                 found = traced(state=registry.state(), modules=registry.modules, optimizers=registry.optimizers)
             except TraceError as error:
-                misuses = _refused(context, error.partial, resolved)
+                on_board = context._session.kind == "board"
+                misuses = refused(error.partial, resolved.values["float_dtype"]) if on_board else ()
                 if not misuses:
                     raise
                 raise error.besides(misuses) from error
@@ -180,15 +182,15 @@ def _compile(
         result.store.close()
 
 
-def _refused(context: Context, partial: Any, resolved: Resolved) -> tuple[Misuse, ...]:
-    """What the planner would refuse of a graph that could be traced in part only."""
+def refused(graph: Graph | None, float_dtype: str = "float") -> tuple[Misuse, ...]:
+    """What the planner would refuse of a graph, which may be one that could be traced in part only."""
     from mlsdk.pipeline.layout import LayoutOptions, plan
     from mlsdk.pipeline.optimize import optimize
 
-    if partial is None or context._session.kind != "board":
+    if graph is None:
         return ()
     try:
-        plan(optimize(partial), LayoutOptions(resolved.values["float_dtype"]))
+        plan(optimize(graph), LayoutOptions(float_dtype))
     except UnsupportedOperator as error:
         return error.misuses
     except Exception:  # half a program may fail in any way; the tracer's error is the one that counts

@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 
+# Between an error and the operators that cannot be compiled either.
+BESIDES = "\nbesides, "
+
 # What to do about operators that no phase can compile.
 WHAT_TO_DO = "compute these parts outside of the function, or write them with supported operators"
 
@@ -77,13 +80,16 @@ class TraceError(MLSDKError):
 
     phase = "Trace"
     partial: Any = None  # what could be traced: a Graph, with stand-ins for what could not
+    misuses: tuple[Misuse, ...] = ()  # operators that cannot be compiled
 
     def besides(self, misuses: Sequence[Misuse]) -> TraceError:
         """The same error, which names other places too."""
-        return self._like(type(self)(f"{self}\nbesides, {UnsupportedOperator.listing(misuses, WHAT_TO_DO)}"))
+        head = str(self).partition(BESIDES)[0]
+        listing = UnsupportedOperator.listing([*self.misuses, *misuses], WHAT_TO_DO)
+        return self._like(type(self)(f"{head}{BESIDES}{listing}"), listing.misuses)
 
-    def _like(self, other: TraceError) -> TraceError:
-        other.partial = self.partial
+    def _like(self, other: TraceError, misuses: tuple[Misuse, ...]) -> TraceError:
+        other.partial, other.misuses = self.partial, misuses
         for note in getattr(self, "__notes__", ()):
             other.add_note(note)
         return other
@@ -133,7 +139,8 @@ class UnsupportedOperator(TraceError):
         return cls("\n".join([head, *lines, what_to_do]), misuses, what_to_do)
 
     def besides(self, misuses: Sequence[Misuse]) -> TraceError:
-        return self._like(self.listing([*self.misuses, *misuses], self.what_to_do))
+        listing = self.listing([*self.misuses, *misuses], self.what_to_do)
+        return self._like(listing, listing.misuses)
 
 
 class UnknownOperator(GraphError):

@@ -13,7 +13,9 @@ INTRODUCTION = """\
 
 This page is written from the docstrings by `python -m mlsdk.manual`; a test keeps it current. Programs written for the
 official MLSDK's documented interface are meant to run unchanged. Errors are classes of `mlsdk.errors`, all of them
-`MLSDKError`; how values travel between host and device is told in `docs/runtime.md`.
+`MLSDKError`; how values travel between host and device is told in `docs/runtime.md`, what becomes of numbers in
+`docs/numerics.md`. The traceback of such an error holds the program's own lines; with `MLSDK_DEBUG=1` it holds ours too.
+`import mncore`, which older programs begin with, does nothing.
 """
 
 # Heading -> what stands under it: `module:name`, with `*` its public methods too.

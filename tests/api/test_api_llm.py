@@ -156,3 +156,23 @@ def test_the_linter_reports_constants_and_contents():
 def test_the_linter_finds_branches():
     (found,) = lint(lambda i: {"y": i["x"] if i["x"].sum() > 0 else -i["x"]}, {"x": torch.zeros(3)})
     assert found.level is LintLevel.ERROR and str(found).startswith("error: Python needs the value of a tensor")
+
+
+def test_the_linter_lists_everything_at_once():
+    def function(inputs):
+        y = torch.linalg.svd(inputs["x"])[1]
+        _, places = torch.nn.functional.max_pool1d(inputs["x"], 2, return_indices=True)
+        return {"y": y if places.sum() > 0 else -y}
+
+    found = lint(function, {"x": torch.zeros(3, 4)}, level=LintLevel.ERROR)
+    assert [str(one).split(": error: ")[-1].removeprefix("error: ")[:22] for one in found] == [
+        "Python needs the value",
+        "aten::_linalg_svd cann",
+        "MaxPool cannot be comp",
+    ]
+
+
+def test_older_programs_import_mncore():
+    import mncore
+
+    assert "mlsdk" in mncore.__doc__
