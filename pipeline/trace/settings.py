@@ -7,6 +7,11 @@ from collections.abc import Iterator
 
 import torch
 
+from mlsdk.errors import TraceError
+from mlsdk.pipeline.ir.graph import type_text
+from mlsdk.pipeline.trace.frames import user_line
+from mlsdk.pipeline.trace.shadow import Shadow
+
 
 @contextlib.contextmanager
 def tracing_settings() -> Iterator[None]:
@@ -14,7 +19,8 @@ def tracing_settings() -> Iterator[None]:
 
     - attention in its mathematical form: the gradient of the fused ones is wrong when they are traced;
     - no mkldnn kernels (`mkldnn_rnn_layer`, ...), no fused transformer layers;
-    - `torch.compiler.is_compiling()` is true, which lets optimizers keep their step count a tensor.
+    - `torch.compiler.is_compiling()` is true, which lets optimizers keep their step count a tensor;
+    - `x.data = y` writes y into x, see below.
     """
     get, set_ = torch._C, torch._C
     flash, efficient, cudnn = (
@@ -33,7 +39,8 @@ def tracing_settings() -> Iterator[None]:
         set_._set_mkldnn_enabled(False)
         torch.backends.mha.set_fastpath_enabled(False)
         torch.compiler._is_compiling_flag = True
-        yield
+        with _data_written():
+            yield
     finally:
         set_._set_sdp_use_flash(flash)
         set_._set_sdp_use_mem_efficient(efficient)
@@ -42,3 +49,37 @@ def tracing_settings() -> Iterator[None]:
         set_._set_mkldnn_enabled(mkldnn)
         torch.backends.mha.set_fastpath_enabled(fast_path)
         torch.compiler._is_compiling_flag = compiling
+
+
+_DATA = torch._C.TensorBase.data
+
+
+def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    if not isinstance(value, Shadow):
+        _DATA.__set__(tensor, value)
+        return
+    if tensor.shape != value.shape or tensor.dtype != value.dtype:
+        raise TraceError(
+            f"at {user_line()} the .data of a tensor ({_type_of(tensor)}) is replaced by another type ({_type_of(value)}); "
+            "make a new tensor"
+        )
+    with torch.no_grad():
+        tensor.detach().copy_(value)
+
+
+def _type_of(tensor: torch.Tensor) -> str:
+    return type_text(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+
+
+@contextlib.contextmanager
+def _data_written() -> Iterator[None]:
+    """torch gives no notice of `x.data = y`, and a real tensor with the data of a traced one ends the process."""
+    outer = torch.Tensor.__dict__.get("data")
+    torch.Tensor.data = property(_DATA.__get__, _set_data)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if outer is None:
+            del torch.Tensor.data
+        else:
+            torch.Tensor.data = outer

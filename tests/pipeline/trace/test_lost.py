@@ -51,6 +51,7 @@ WRITES = {
     "out": lambda b, v: torch.add(v, 1, out=b),
     "out, a view": lambda b, v: torch.add(v[:2], 1, out=b[:2]),
     "index_put_": lambda b, v: b.view(3).index_put_((torch.tensor([0]),), v[:1]),
+    "data replaced": lambda b, v: setattr(b, "data", v * 2),
     "a list": lambda b, v: torch._foreach_add_([b], 1),
     "a list of views": lambda b, v: torch._foreach_mul_([b[:1], v * 1], 2),
 }
@@ -95,6 +96,25 @@ def test_registered_tensors_side_by_side_in_one_storage():
 
     found = results(function, state={"p": p, "q": q})
     assert found["q"].tolist() == [4, 5, 6] and found["y"].tolist() == [5, 10, 17]
+
+
+def test_the_data_of_a_tensor_is_replaced():
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    def step(inputs):
+        (inputs["x"] * weight).sum().backward()
+        weight.data = weight.data - 0.5 * weight.grad
+        y = inputs["x"] * 1
+        y.data = y + 1
+        return {"y": y}
+
+    found = results(step, state={"w": weight})
+    assert found["w"].tolist() == [0.5, -1, -3.5] and found["y"].tolist() == [2, 5, 10]
+    assert weight.tolist() == [1, 1, 1] and "data" not in torch.Tensor.__dict__
+    with pytest.raises(
+        TraceError, match=r"at test_lost.py:\d+ the .data of a tensor \(float32\[3\]\) is replaced by another"
+    ):
+        trace(lambda inputs: setattr(weight, "data", inputs["x"][:2]), {"x": x}, state={"w": weight})
 
 
 # --- operators without a result ---
