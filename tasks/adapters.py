@@ -23,9 +23,15 @@ Outputs = Mapping[str, bytes]
 
 def trace(program: Program, options: Options, services: Services) -> Outputs:
     """Python function -> exported ONNX and signature. The one adapter that starts from a function."""
+    import warnings
+
+    from mlsdk.errors import UnregisteredTensorWarning
     from mlsdk.pipeline.trace import trace as traced
 
-    result = traced(program.function, program.sample, **program.keywords)
+    with warnings.catch_warnings():
+        # A workflow's program is traced for this build alone: no later update could miss its constants.
+        warnings.simplefilter("ignore", UnregisteredTensorWarning)
+        result = traced(program.function, program.sample, **program.keywords)
     return traced_artifacts(result, program.keywords.get("state"))
 
 
