@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -51,7 +52,7 @@ def tracing_settings() -> Iterator[None]:
         torch.compiler._is_compiling_flag = compiling
 
 
-_DATA = torch._C.TensorBase.data
+_DATA: Any = torch._C.TensorBase.data
 
 
 def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
