@@ -10,9 +10,9 @@ from training_nets import NETS, OPTIMIZERS, agree, all_agree, pair, register, st
 TOLERANCE = {"float": 5e-5, "mixed": 2e-2, "double": 5e-5}
 
 
-def three_steps(context, directory, net, kind, float_dtype="float"):
+def three_steps(context, directory, net, kind, float_dtype="float", steps=3):
     ours, theirs = pair(net, kind)
-    batches = [NETS[net][1]() for _ in range(3)]
+    batches = [NETS[net][1]() for _ in range(steps)]
     register(context, *ours)
     options = {"float_dtype": float_dtype}
     step = context.compile(step_of(*ours), batches[0], directory / "step", options=options, quiet=True)
@@ -29,14 +29,14 @@ def test_on_the_reference(host, tmp_path, net, kind):
     three_steps(host, tmp_path, net, kind)
 
 
-@pytest.mark.parametrize("net, kind", [("mlp", "adamw"), ("transformer", "momentum")])
+@pytest.mark.parametrize("net, kind", [("mlp", "adamw"), ("transformer", "momentum"), ("cnn", "momentum")])
 def test_on_the_board(context, tmp_path, net, kind):
     three_steps(context, tmp_path, net, kind)
 
 
-@pytest.mark.parametrize("net, kind", [("cnn", "sgd")])
-def test_mixed_on_the_board(context, tmp_path, net, kind):
-    three_steps(context, tmp_path, net, kind, "mixed")
+def test_mixed_on_the_board(context, tmp_path):
+    """One step: after it, other halves may win the maxima of pooling than in eager torch."""
+    three_steps(context, tmp_path, "cnn", "momentum", "mixed", steps=1)
 
 
 @pytest.mark.slow
@@ -49,7 +49,7 @@ def test_every_combination_on_the_board(context, tmp_path, net, kind, float_dtyp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", OPTIMIZERS)
-@pytest.mark.parametrize("net", ["mlp", "transformer"])  # momentum adds up what rounding does to a maximum in the CNN
+@pytest.mark.parametrize("net", ["mlp", "transformer"])
 def test_every_optimizer_in_mixed(context, tmp_path, net, kind):
     three_steps(context, tmp_path, net, kind, "mixed")
 
