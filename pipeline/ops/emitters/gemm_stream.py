@@ -113,12 +113,11 @@ class Weights:
         """All products of the weights with a tile's rows, after `start`. `bias`: L1BM address of the bias; `strides`: of
         the weights' LM address in the enclosing loops."""
         first = self.pieces[0].steps
-        length = 2 if self.steps <= first else -(-self.steps // first)
+        period = 2 if self.steps <= first else -(-self.steps // first)
+        period += period % 2 * period  # a repetition starts in the half that the one before started in
         index = 0
         while index < len(self.pieces):
-            repeat = self._repeats(index, length) if self.loops and not self.stay else 0
-            if repeat > 1 and not self._regular(rows, index, length):
-                repeat = 0
+            length, repeat = self._loop(index, rows, period)
             if repeat > 1:
                 body = sum(piece.steps for piece in self.pieces[index : index + length])
                 groups = body // self.steps
@@ -126,7 +125,7 @@ class Weights:
                 with self.asm.loop(repeat):
                     inner = (*strides, body * self.mode.block_lw // 4)
                     for j in range(length):
-                        out = (*prefix, rows.out(groups) - rows.out(0))
+                        out = (*prefix, rows.out(self._group(index) + groups) - rows.out(self._group(index)))
                         self._piece(index + j, rows, bias, inner, out, (*prefix, groups * self.mode.bias_words * 2))
                 index += repeat * length
             else:
@@ -150,11 +149,26 @@ class Weights:
         if not self.stay and index + 2 < len(self.pieces):
             self._prefetch(index + 2, strides)
 
-    def _regular(self, rows: Rows, at: int, length: int) -> bool:
+    def _loop(self, index: int, rows: Rows, period: int) -> tuple[int, int]:
+        """(pieces of a repetition, repetitions) of a loop that begins with a piece; no repetitions if there is none."""
+        for length in (period, 2 * period):
+            repeat = self._repeats(index, length) if self.loops and not self.stay else 0
+            if repeat > 1 and self._regular(rows, index, length, repeat):
+                return length, repeat
+        return period, 0
+
+    def _regular(self, rows: Rows, at: int, length: int, repeat: int) -> bool:
         """Whether the results of each repetition lie at one distance from those of the one before."""
         groups = sum(piece.steps for piece in self.pieces[at : at + length]) // self.steps
-        first = self.pieces[at].first // self.steps
-        return len({rows.out(og + groups) - rows.out(og) for og in range(first, first + max(1, groups))}) == 1
+        first = self._group(at)
+        return all(
+            rows.out(og + groups) - rows.out(og) == rows.out(first + groups) - rows.out(first)
+            for og in range(first, first + groups * (repeat - 1))
+        )
+
+    def _group(self, index: int) -> int:
+        """The output group in which a piece begins."""
+        return self.pieces[index].first // self.steps
 
     def _repeats(self, at: int, length: int) -> int:
         """How often the `length` pieces from `at` on repeat, each time with the two pieces after them to prefetch."""

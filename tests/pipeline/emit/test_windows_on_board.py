@@ -56,6 +56,14 @@ def test_conv_matches_torch(n, c, h, w, o, kernel, stride, padding, dilation, gr
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("channels", "edge"), [(256, 2), (128, 3), (272, 1)])
+def test_weights_in_many_pieces(channels, edge, dtype):
+    """A loop over pieces: with two output groups to a block, results of repetitions lie at two distances in turn."""
+    x, w, b = arrays(1, (1, channels, edge, edge), (channels, channels, 3, 3), (channels,))
+    convolve(x, w / channels**0.5, b, (1, 1), (1, 1), (1, 1), 1, dtype, True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_conv_of_one_axis(dtype):
     x, w, b = arrays(1, (2, 20, 75), (33, 20, 5), (33,))
     convolve(x, w, b, 2, 3, 2, dtype=dtype)
