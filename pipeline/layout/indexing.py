@@ -7,17 +7,18 @@ row holds all of them for its columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mlsdk.device import spec
 from mlsdk.pipeline.ir.graph import Attr, Node
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, MAB
-from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, spread
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, local_rows, spread
 from mlsdk.pipeline.ops.table import attributes
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: long words of LM0 that rows of data may take at a time
 ROOM = 2000
+#: LW from a group's DRAM in a step
+DRAM_LW = spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP
 #: an axis as wide as this is worth lanes of its own
 WIDE = 4
 
@@ -96,7 +99,7 @@ def _at_places(planner: Planner, node: Node, data: str, index: str, batch: int) 
     rows = prod(extents)
     seen = (*shape[:batch], rows, *shape[batch + depth :])
     if seen != shape:
-        data = viewed(planner, node, data, seen)
+        data = viewed(planner, data, seen)
     places = len(indices) - 1
     out = (*indices[:-1], *shape[batch + depth :])
     data_axes = (*range(batch), -1, *range(places, len(out)))
@@ -104,34 +107,22 @@ def _at_places(planner: Planner, node: Node, data: str, index: str, batch: int) 
     return Form(data, index, out, batch, rows, data_axes, (*range(places), -1), tuple(zip(extents, strides)))
 
 
-def viewed(planner: Planner, node: Node, name: str, shape: tuple[int, ...]) -> str:
+def viewed(planner: Planner, name: str, shape: tuple[int, ...]) -> str:
     """The value in another shape."""
-    from mlsdk.pipeline.layout.moving import known, reshape
-
-    data = known(planner, name)
-    if data is not None:
-        seen = planner.temporary(name, shape)
-        planner.literals[seen] = data.reshape(shape)
-        return seen
     seen = planner.temporary(name, shape)
-    reshape(planner, Node(planner.fresh(f"{node.name}.as"), "Reshape", (name,), (seen,), {}, node.source, node.scope))
+    planner.seen_as(name, seen)
     return seen
 
 
 def cut(planner: Planner, node: Node, name: str, shape: Sequence[int], axis: int) -> str:
     """The leading part of a value that has `shape` beside `axis`."""
-    from mlsdk.pipeline.layout.moving import RULES
-
     have = planner.shape(name)
     axes = [a for a in range(len(have)) if a != axis and have[a] != shape[a]]
     if not axes:
         return name
     goal = tuple(have[a] if a == axis else shape[a] for a in range(len(have)))
-    part = planner.temporary(name, goal)
-    bounds = {"input1": [0] * len(axes), "input2": [goal[a] for a in axes], "input3": axes}
-    attrs = {key: np.array(value) for key, value in bounds.items()}
-    RULES["Slice"](planner, Node(planner.fresh(f"{node.name}.cut"), "Slice", (name,), (part,), attrs))
-    return part
+    first, last = np.zeros(len(axes), np.int64), np.array([goal[a] for a in axes])
+    return planner.apply(node, "Slice", (name,), goal, input1=first, input2=last, input3=np.array(axes))
 
 
 # ---- schemes ------------------------------------------------------------------------------------------------------
@@ -278,19 +269,46 @@ def gather(planner: Planner, node: Node) -> None:
     else:
         form = _at_places(planner, node, data, index, int(attributes(node)["batch_dims"]))
     dtype = planner.device_dtype(form.data)
-    scheme = on_lanes(planner, form.data, form.row_axis)
-    if scheme is not None and prod(form.shape[a] for a in form.free) * WIDE <= form.rows and not _lost(form):
-        kind, rows, out = "lanes", scheme, beside_lanes(planner, form, scheme, dtype)
-    else:
-        out, rows = place_rows(planner, form, dtype)
-        kind = "elements" if out.lane is not None and out.lane in form.index_axes else "rows"
-    operands = _operands(planner, node, form, out, rows)
+    plan = min(_plans(planner, form, dtype), key=lambda plan: _steps(planner, form, dtype, plan))
+    operands = _operands(planner, node, form, plan.out, plan.rows)
     put = replace(node, attrs={**node.attrs, **form.attrs()})
-    planner.put(put, "gather", operands, [out], dtypes=[dtype], kernel=kind)
+    planner.put(put, "gather", operands, [plan.out], dtypes=[dtype], kernel=plan.kernel)
 
 
-def _lost(form: Form) -> bool:
-    return len(form.components) > 1
+@dataclass(frozen=True)
+class Reading:
+    """A way to read: the emitter's kernel, and the schemes of the data and of the result."""
+
+    kernel: str
+    rows: Scheme
+    out: Scheme
+
+
+def _plans(planner: Planner, form: Form, dtype: str) -> Iterator[Reading]:
+    """The ways to read rows."""
+    out, rows = place_rows(planner, form, dtype)
+    yield Reading("elements" if out.lane is not None and out.lane in form.index_axes else "rows", rows, out)
+    if len(form.components) == 1:
+        beside = on_lanes(planner, form.data, form.row_axis) or local_rows(planner.shape(form.data), form.row_axis)
+        yield Reading("lanes", beside, beside_lanes(planner, form, beside, dtype))
+
+
+#: kernel -> steps for a long word of the result, or for a quad (`gather`)
+EACH = {"rows": 1.0, "elements": 3.0, "lanes": 7.0}
+
+
+def _steps(planner: Planner, form: Form, dtype: str, plan: Reading) -> float:
+    """About how long a way takes: the data on their way from DRAM, before that into their scheme (which takes the longer if
+    other elements come to the lanes), and the reading."""
+    read = Image(plan.rows.layout(dtype), dtype, planner.shape(form.data)).group_size / DRAM_LW
+    loads = -(-_local(plan.rows, [form.row_axis]) * plan.rows.unit_lw(dtype) // ROOM)
+    current = planner.placed(form.data)
+    switch = 0.0
+    if current is not None and current.origin != "constant" and current.scheme != plan.rows:
+        same_lane = current.scheme is not None and current.scheme.lane == plan.rows.lane
+        by_word = plan.rows.addresses(dtype) * (0.5 if same_lane else 2.0)
+        switch = read + max(read + current.image.group_size / DRAM_LW, by_word)
+    return switch + read + loads * EACH[plan.kernel] * plan.out.units
 
 
 def _operands(planner: Planner, node: Node, form: Form, out: Scheme, rows: Scheme) -> list[str]:
@@ -395,13 +413,13 @@ def _of_index(form: Form, scheme: Scheme) -> Scheme:
 
 def one_hot(planner: Planner, node: Node) -> None:
     """The indices, along a new axis, compared with 0, 1, .. up to the depth."""
-    from mlsdk.pipeline.layout.moving import anywhere, known
+    from mlsdk.pipeline.layout.moving import anywhere
     from mlsdk.pipeline.layout.rules import cast_to
 
     index, depth, values = node.inputs
     out, shape = node.outputs[0], planner.shape(node.outputs[0])
     axis = int(attributes(node)["axis"]) % len(shape)
-    count, both = known(planner, depth), known(planner, values)
+    count, both = planner.data(depth), planner.data(values)
     assert count is not None
     if both is None:
         _chosen(planner, node, values, axis)
@@ -409,7 +427,7 @@ def one_hot(planner: Planner, node: Node) -> None:
     if planner.device_dtype(index) != "int":
         index = cast_to(planner, anywhere(planner, index), "int")
     beside = tuple(1 if a == axis else n for a, n in enumerate(shape))
-    index = viewed(planner, node, index, beside)
+    index = viewed(planner, index, beside)
     numbers = planner.temporary(out, tuple(n if a == axis else 1 for a, n in enumerate(shape)), "int32")
     planner.literals[numbers] = np.arange(shape[axis], dtype=np.int32).reshape(planner.shape(numbers))
     scheme = planner.default(out)

@@ -54,8 +54,7 @@ def transpose(planner: Planner, node: Node) -> None:
 
 def known(planner: Planner, name: str) -> np.ndarray | None:
     """The data of a value that is known now."""
-    found = planner.graph.constants.get(name)
-    return planner.literals.get(name) if found is None else found
+    return planner.data(name)
 
 
 def move(planner: Planner, node: Node) -> None:
@@ -63,7 +62,7 @@ def move(planner: Planner, node: Node) -> None:
     count = MOVED[node.op](node)
     parameters = {}
     for i, name in enumerate(node.inputs[count:]):
-        data = known(planner, name) if name else None
+        data = planner.data(name) if name else None
         if name and data is None:
             raise LayoutError(
                 f"{node.name}: {name}, which says how {node.op} moves its input, is computed at run time; make it constant"
@@ -99,12 +98,12 @@ WIDTH = ("int", "half", "single", "double")
 def padding(planner: Planner, node: Node) -> None:
     """Pad. A fill that is computed at run time is a second input of the move."""
     fill = node.inputs[2] if len(node.inputs) > 2 else ""
-    if not fill or known(planner, fill) is not None:
+    if not fill or planner.data(fill) is not None:
         move(planner, node)
         return
     parameters = {}
     for i, name in ((1, node.inputs[1]), (3, node.inputs[3] if len(node.inputs) > 3 else "")):
-        data = known(planner, name) if name else None
+        data = planner.data(name) if name else None
         if data is not None:
             parameters[f"input{i}"] = data
     moved(planner, node, (node.inputs[0], fill), parameters)
@@ -115,7 +114,7 @@ def split(planner: Planner, node: Node) -> None:
     source = node.inputs[0]
     shape = planner.shape(source)
     axis = int(attributes(node)["axis"]) % len(shape)
-    given = known(planner, node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
+    given = planner.data(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else None
     sizes = split_sizes(node, shape[axis], None if given is None else given.tolist())
     at = 0
     for index, (name, size) in enumerate(zip(node.outputs, sizes)):
@@ -134,7 +133,7 @@ def split(planner: Planner, node: Node) -> None:
 def _indices(planner: Planner, node: Node) -> np.ndarray | None:
     """The indices of a node if they are known now."""
     value = planner.value(node.inputs[1])
-    return known(planner, value.name) if value.size else np.zeros(value.shape, value.dtype)
+    return planner.data(value.name) if value.size else np.zeros(value.shape, value.dtype)
 
 
 def gather(planner: Planner, node: Node) -> None:
@@ -178,7 +177,7 @@ def made(planner: Planner, node: Node) -> None:
     """A result of shapes and constants alone is data."""
     known_inputs: list[np.ndarray | None] = []
     for position, name in enumerate(node.inputs):
-        data = known(planner, name) if name else None
+        data = planner.data(name) if name else None
         if name and data is None and node.op in ("Shape", "Size", "EyeLike") and not position:
             data = np.broadcast_to(np.zeros((), planner.value(name).dtype), planner.shape(name))
         if name and data is None:

@@ -14,7 +14,7 @@ from mlsdk.pipeline.ir.graph import Attr, Node
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.scheme import LOCAL, Digit, Scheme
 from mlsdk.pipeline.layout.indexing import arranged
-from mlsdk.pipeline.layout.moving import anywhere, known
+from mlsdk.pipeline.layout.moving import anywhere
 from mlsdk.pipeline.ops.table import attributes
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ LONG, FEW = 2048, 64
 def cumulative_sum(planner: Planner, node: Node) -> None:
     """CumSum: the axis in LM, most significant inside it; lanes and levels for the others."""
     x = node.inputs[0]
-    data = known(planner, node.inputs[1])
+    data = planner.data(node.inputs[1])
     if data is None:
         from mlsdk.errors import LayoutError
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlsdk.device.isa import model as m
-from mlsdk.pipeline.ir.scheme import LOCAL, Scheme
+from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.elementwise import unit_map
 from mlsdk.pipeline.ops.emitters.rows import download_units
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 
@@ -73,18 +74,9 @@ class Constants:
 def units_of(result: Scheme, operand: Scheme, axes: Sequence[int]) -> np.ndarray:
     """For each unit of a tensor in scheme `result`, the unit of an operand whose axis i is axis axes[i] of the result (-1:
     none; there the index is 0)."""
-    mine, theirs = result.unit_strides(), operand.unit_strides()
-    unit = np.arange(result.units)
-    total = np.zeros(result.units, np.int64)
-    for i, a in enumerate(axes):
-        if a < 0:
-            continue
-        local = [d for d in result.axes[a] if d.level == LOCAL and d.n > 1]
-        same = [d for d in operand.axes[i] if d.level == LOCAL and d.n > 1]
-        assert [d.n for d in local] == [d.n for d in same], (result, operand, axes)
-        for d, e in zip(local, same):
-            total += unit // mine[a, d.stride] % d.n * theirs[i, e.stride]
-    return total
+    others = [digits for digits, a in zip(operand.axes, axes) if a < 0]
+    aligned = [operand.axes[axes.index(a)] if a in axes else () for a in range(result.rank)]
+    return unit_map(result, Scheme((*others, *aligned)))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 
 import numpy as np
@@ -16,13 +17,27 @@ import numpy as np
 from mlsdk.pipeline.ir.layout import PER_LW
 from mlsdk.pipeline.ops.emitters.order import Order
 from mlsdk.pipeline.ops.emitters.pick import FILL, ZERO, Picking, picking
-from mlsdk.pipeline.ops.emitters.pieces import LC_SIZE, NEAREST, SLOTS, SPARED, Kind, Load, kinds_of, passes, room
+from mlsdk.pipeline.ops.emitters.pieces import (
+    LC_SIZE,
+    LINES,
+    NEAREST,
+    OWN,
+    OWN_SAME,
+    SLOTS,
+    SPARED,
+    Kind,
+    Load,
+    kinds_of,
+    passes,
+    room,
+)
 from mlsdk.pipeline.ops.emitters.places import Move
 from mlsdk.pipeline.ops.emitters.slots import Fill, in_order, time_of
 
 MOST = {"half": 96}  # LM addresses of a lot: long words of GRF0, and columns in GRF1
 MOST_OTHERS = 192
 FEW = 4  # granules of a lot to begin with
+WAITING = 12  # lots that wait for another that reads other DRAMs
 TRIES = 8  # at the size of a lot
 ENOUGH, GROWTH = 0.75, 1.3  # how full LM0 is, and how much larger a lot might be, when it is large enough
 
@@ -59,12 +74,6 @@ class Stage:
     moves: tuple[Fill, ...]
     turns: tuple[Turn, ...]
 
-    @property
-    def steps(self) -> float:
-        """About how long it takes."""
-        busy = sum(load.steps for turn in self.turns for load in turn.loads)
-        return max(time_of(self.moves), busy) + sum(turn.pick.steps for turn in self.turns if turn.pick)
-
 
 @dataclass(frozen=True)
 class Lot:
@@ -79,13 +88,18 @@ class Lot:
     def full(self) -> float:
         return room(self.kinds, self.slots)
 
+    @cached_property
+    def groups(self) -> tuple[int, ...]:
+        """The groups whose DRAM is read through lists in L1BM, if that is all."""
+        if len(self.kinds) != 1 or self.full > 1 or self.kinds[0].given is None:
+            return ()
+        wanted = self.kinds[0].wanted
+        return tuple(np.unique(wanted[wanted >= 0] >> 41 & 3).tolist())
+
     @property
     def one_sided(self) -> bool:
-        """Whether it reads the DRAM of some groups only, for L2Bs of others, through lists in L1BM."""
-        if len(self.kinds) != 1 or self.full > 1 or self.kinds[0].given is None:
-            return False
-        group = self.kinds[0].wanted >> 41 & 3
-        return len(np.unique(group[self.kinds[0].wanted >= 0])) < 4
+        """Whether that is the DRAM of some groups only."""
+        return 0 < len(self.groups) < 4
 
 
 @dataclass(frozen=True)
@@ -104,27 +118,28 @@ class Lots:
 
     def __init__(self, move: Move, order: Order, clean: bool, filled: bool):
         self.move, self.order, self.clean, self.filled = move, order, clean, filled
-        self.dtype = move.result.dtype
+        self.dtype, self.pes = move.result.dtype, move.pes.shape[1]
         self.per, self.grain = PER_LW[self.dtype], move.result.granule
         self.most = max(1, MOST.get(self.dtype, MOST_OTHERS) // self.grain)
-        self.near, self.large = NEAREST[0], False
+        self.near, self.lines, self.large = NEAREST[0], LINES[0], False
         self._choose()
 
     def stages(self) -> Iterator[Stage]:
-        """Of all lots. Two that read some groups' DRAM only come at once, so that more DRAMs are at work."""
-        waiting: Lot | None = None
+        """Of all lots. Two that read different groups' DRAM only come at once, so that more DRAMs are at work."""
+        waiting: list[Lot] = []
         for lot in self._lots():
-            if waiting is not None and lot.one_sided:
-                yield from self._both(waiting, lot)
-                waiting = None
-                continue
-            if waiting is not None:
-                yield from self._stages(waiting)
-            waiting = lot if lot.one_sided else None
-            if waiting is None:
+            if not lot.one_sided:
                 yield from self._stages(lot)
-        if waiting is not None:
-            yield from self._stages(waiting)
+                continue
+            other = next((i for i, w in enumerate(waiting) if not set(w.groups) & set(lot.groups)), None)
+            if other is not None:
+                yield from self._both(waiting.pop(other), lot)
+                continue
+            waiting.append(lot)
+            if len(waiting) > WAITING:
+                yield from self._both(waiting.pop(0), waiting.pop(0))
+        for i in range(0, len(waiting), 2):
+            yield from self._both(*waiting[i : i + 2])
 
     def _lots(self) -> Iterator[Lot]:
         at, size, count = 0, FEW, len(self.order.addresses)
@@ -134,19 +149,50 @@ class Lots:
             yield lot
 
     def _choose(self) -> None:
-        """Settle how near pieces may be and how large lots are, by a lot from the middle."""
-        at = len(self.order.addresses) // 2
-        found: dict[int, tuple[float, int]] = {}
-        for near in NEAREST:
-            self.near = near
-            lot, size = self._lot(at, FEW)
-            found[near] = sum(stage.steps for stage in self._stages(lot)) / size, size
-        self.near = min(NEAREST, key=lambda near: (found[near][0], -near))
-        steps, size = found[self.near]
+        """Settle how near pieces may be, which lines, and how large lots are, by a lot from the middle."""
+        kind = self.order.kind
+        starts = np.flatnonzero(np.diff(kind, prepend=-1))
+        at = int(starts[np.searchsorted(starts, len(kind) // 2, side="right") - 1])
+        found: dict[tuple[int, str], tuple[float, int]] = {}
+
+        def kinds(near: int, lines: str) -> set[str]:
+            """Those that two lots in turn have; what they take is kept."""
+            self.near, self.lines = near, lines
+            first, size = self._lot(at, FEW)
+            lots = [first] if at + size == len(kind) else [first, self._lot(at + size, size)[0]]
+            count = sum(len(lot.addresses) for lot in lots)
+            found[near, lines] = sum(map(self._cost, lots)) * self.grain / count, size
+            return {one.name for lot in lots for one in lot.kinds}
+
+        names = kinds(NEAREST[0], LINES[0])
+        farther = [NEAREST[1]] * bool(names & {OWN, OWN_SAME}) + [NEAREST[2]] * bool(names - set(LINES))
+        if names - {OWN, OWN_SAME}:
+            names = names.union(*(kinds(near, LINES[0]) for near in farther))
+        if names & set(LINES):
+            near = min(found, key=lambda key: found[key][0])[0]
+            for lines in LINES[1:]:
+                kinds(near, lines)
+        self.near, self.lines = min(found, key=lambda key: (found[key][0], -key[0]))
+        steps, size = found[self.near, self.lines]
         largest = min(self.most, len(self.order.addresses) - at)
-        if size * 4 <= largest:
-            lot = self._measured(at, largest)
-            self.large = sum(stage.steps for stage in self._stages(lot)) / largest < steps
+        if size * 4 > largest:
+            return
+        best = self.lines
+        for self.lines in LINES:
+            cost = self._cost(self._measured(at, largest)) / largest
+            if cost < steps:
+                steps, best, self.large = cost, self.lines, True
+        self.lines = best
+
+    def _cost(self, lot: Lot) -> float:
+        """About how many steps a lot takes."""
+        stages = self._stages(lot)
+        moves = [fill for stage in stages for fill in stage.moves]
+        turns = [turn for stage in stages for turn in stage.turns]
+        sides = len(lot.groups)
+        beside = min(4, 2 * sides) / sides if sides else 1  # of another lot that reads other DRAMs
+        busy = sum(load.steps for turn in turns for load in turn.loads)
+        return max(time_of(moves, beside), busy) + sum(turn.pick.steps for turn in turns if turn.pick)
 
     def _lot(self, at: int, size: int) -> tuple[Lot, int]:
         """The granules from the at-th on that are made together, at best whole kinds; about `size`, if they fit."""
@@ -184,7 +230,7 @@ class Lots:
         granules = np.sort(self.order.addresses[at : at + count])
         addresses = (granules[:, None] + np.arange(self.grain)).reshape(-1)
         taken = self._taken(*self.move.at(addresses))
-        kinds = kinds_of(self.move.sources, taken.place, self.near)
+        kinds = kinds_of(self.move.sources, taken.place, self.move.pes, self.near, self.lines)
         needed = taken.filled.any() or (self.clean and taken.empty.any()) or room(kinds, SLOTS) > 1
         return Lot(addresses, taken, kinds, SLOTS - SPARED if needed else SLOTS)
 
@@ -227,11 +273,14 @@ class Lots:
             long = np.where(some, np.take_along_axis(place, first, -1)[..., 0], -1)
             filled = (good & ~here).any(axis=-1) & ~some
             return Taken(
-                "whole", long.reshape(4096, -1), filled.reshape(4096, -1), ~good.any(axis=-1).reshape(4096, -1)
+                "whole",
+                long.reshape(self.pes, -1),
+                filled.reshape(self.pes, -1),
+                ~good.any(axis=-1).reshape(self.pes, -1),
             )
         kind = "half" if self.dtype == "half" else "word"
-        flat = np.where(here, place, -1).reshape(4096, -1)
-        return Taken(kind, flat, (good & ~here).reshape(4096, -1), ~good.reshape(4096, -1))
+        flat = np.where(here, place, -1).reshape(self.pes, -1)
+        return Taken(kind, flat, (good & ~here).reshape(self.pes, -1), ~good.reshape(self.pes, -1))
 
     def _whole(self, place: np.ndarray, here: np.ndarray, good: np.ndarray) -> bool:
         """Whether every long word of the result is one of a source (or padding, or all fill)."""

@@ -45,7 +45,7 @@ def emit_move(
     move = Move([s.image for s in sources], result.image, where)
     addresses, loops = repeats(move, clean)
     lots = Lots(move, ordered(move, addresses), clean, bool(fill))
-    mover = _Mover(sources, result)
+    mover = _Mover(sources, result, move.holder.held)
     mover.prepare(fill)
     if loops:
         mover.in_loops(list(lots.stages()), loops)
@@ -68,10 +68,10 @@ def ring(count: int) -> tuple[int, list[int]]:
 
 
 class _Mover:
-    def __init__(self, sources: Sequence[Tensor], result: Tensor):
+    def __init__(self, sources: Sequence[Tensor], result: Tensor, held: Sequence[np.ndarray]):
         self.asm = Asm()
         self.sources, self.result = sources, result
-        self.picker = Picker(self.asm, LC_TABLE, LB_OUT)
+        self.picker = Picker(self.asm, held, LC_TABLE, LB_OUT)
         self.results: list[list[int]] = []  # moves of results under way
         self.given = 0
         self.loops: list[Repeat] = []  # those around what is emitted

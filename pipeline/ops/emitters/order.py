@@ -14,7 +14,7 @@ from mlsdk.pipeline.ir.layout import L2B
 from mlsdk.pipeline.ops.emitters.pieces import line_of
 from mlsdk.pipeline.ops.emitters.places import BIT, SOURCE, Move
 
-SAMPLED = np.array([0, 2, 5, 7])  # L2Bs
+SAMPLED = 4  # L2Bs
 MANY = 1 << 20  # elements of a sample
 FAR = np.int64(1) << 62
 FACTOR = (np.int64(0x1E3779B97F4A7C15), np.int64(0x3F58476D1CE4E5B9))
@@ -32,14 +32,13 @@ def ordered(move: Move, addresses: np.ndarray) -> Order:
     """An order of the granules of LM addresses."""
     grain = move.result.granule
     starts = addresses[::grain]
-    each = max(1, MANY // (len(SAMPLED) * 64 * grain * move.holder.per))
+    each = max(1, MANY // (SAMPLED * 64 * grain * move.holder.per))
     found = np.concatenate([_sample(move, starts[at : at + each], grain) for at in range(0, len(starts), each)])
-    first = found[:, : len(SAMPLED)]
-    groups = np.where(
-        (first < FAR) & _spread(move)[np.where(first < FAR, first >> SOURCE, 0)], first >> BIT[L2B] + 1 & 3, 4
-    )
-    pattern = (groups * 5 ** np.arange(len(SAMPLED))).sum(axis=1)
-    fine, kind = (_kinds(found[:, len(SAMPLED) + i]) for i in (0, 1))
+    first = found[:, :-2]
+    spread = np.array([image.l2b_spread for image in move.sources])[np.where(first < FAR, first >> SOURCE, 0)]
+    groups = np.where((first < FAR) & spread, first >> BIT[L2B] + 1 & 3, 4)
+    pattern = (groups * 5 ** np.arange(SAMPLED)).sum(axis=1)
+    fine, kind = _kinds(found[:, -2]), _kinds(found[:, -1])
     turn = np.empty(len(starts), np.int64)  # which of the kinds of its pattern
     for p in np.unique(pattern):
         mine = np.flatnonzero(pattern == p)
@@ -48,16 +47,15 @@ def ordered(move: Move, addresses: np.ndarray) -> Order:
     return Order(starts[order], kind[order])
 
 
-def _spread(move: Move) -> np.ndarray:
-    return np.array([image.l2b_spread for image in move.sources])
-
-
 def _sample(move: Move, starts: np.ndarray, grain: int) -> np.ndarray:
     """For granules: the first line that each sampled L2B needs, and numbers for the sets of lines, and of addresses, of some."""
     addresses = (starts[:, None] + np.arange(grain)).reshape(-1)
-    place, good = move.at(addresses, (SAMPLED, np.zeros(1, np.int64)))
+    l2bs, l1bs, mabs, pes = move.holder.held
+    l2bs = l2bs[np.linspace(0, len(l2bs) - 1, SAMPLED).astype(np.int64)]
+    place, good = move.at(addresses, (l2bs, l1bs[:1], mabs, pes))
     line = line_of(move.sources, np.where(good, place, -1))
-    line = line.reshape(len(SAMPLED), 64, len(starts), -1).transpose(2, 0, 1, 3).reshape(len(starts), len(SAMPLED), -1)
+    line = line.reshape(SAMPLED, len(mabs) * len(pes), len(starts), -1).transpose(2, 0, 1, 3)
+    line = line.reshape(len(starts), SAMPLED, -1)
     first = np.where(line < 0, FAR, line).min(axis=2)
     some = np.sort(line[:, [0, -1]], axis=2)
     return np.column_stack([first, *(_number(some >> shift).sum(axis=1) for shift in (0, 3))])

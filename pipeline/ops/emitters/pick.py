@@ -123,7 +123,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Picking:
-    """What is picked with one table in GRF1: `table`, of words, [PE, column]."""
+    """What is picked with one table in GRF1: `table`, of words, [PE that holds anything, column]."""
 
     kind: str
     table: np.ndarray
@@ -221,8 +221,8 @@ def _grouped(rows: Sequence[tuple[tuple, int]]) -> Iterator[list[int]]:
 class Picker:
     """Emits what is picked, and keeps what GRF1 and T hold. `tables` are the constants made on the way."""
 
-    def __init__(self, asm: Asm, lc: int, lb: int):
-        self.asm, self.lc, self.lb = asm, lc, lb
+    def __init__(self, asm: Asm, held: Sequence[np.ndarray], lc: int, lb: int):
+        self.asm, self.held, self.lc, self.lb = asm, held, lc, lb
         self.tables: dict[str, np.ndarray] = {}
         self._images: dict[bytes, tuple[str, Image]] = {}
         self._in_grf1 = ""
@@ -260,8 +260,7 @@ class Picker:
         key = table.shape[1].to_bytes(4, "big") + table.tobytes()
         if key not in self._images:
             symbol = f"const{len(self.tables)}"
-            image, bits = table_image(table)
-            self.tables[symbol] = image.pack(bits)
+            image, self.tables[symbol] = table_image(table, self.held)
             self._images[key] = symbol, image
         return self._images[key]
 
@@ -310,17 +309,34 @@ class Picker:
         return f"${'l' if width == 2 else ''}m{'t' if source.words else ''}{body}"
 
 
-def table_image(data: np.ndarray) -> tuple[Image, np.ndarray]:
-    """The image of a table of words, data[PE of the chip][column], and its words; levels over which it is the same are
-    copies."""
-    words = (data % (1 << 32)).astype(np.uint32).reshape(8, 8, 16, 4, -1)
+def table_image(data: np.ndarray, held: Sequence[np.ndarray]) -> tuple[Image, np.ndarray]:
+    """The image of a table of words, data[PE][column] for the PEs at the positions `held` of each level (others may have
+    anything), and its data in DRAM, uint64[4][n]. Levels over which it is the same are copies."""
+    words = (data % (1 << 32)).astype(np.uint64).reshape(*map(len, held), -1)
+    nearest = [np.minimum(np.searchsorted(h, np.arange(n)), len(h) - 1) for h, n in zip(held, (8, 8, 16, 4))]
+    words = words.take(nearest[3], axis=3)
     axis, copies = [], []
     for dim, (level, n) in enumerate(((L2B, 8), (L1B, 8), (MAB, 16))):
         if (words == words.take([0], axis=dim)).all():
             words = words.take([0], axis=dim)
             copies.append(Sub(0, level))
         else:
+            words = words.take(nearest[dim], axis=dim)
             axis.append(Sub(n, level))
     addresses = words.shape[-1] // 2
     layout = Layout(((*axis, Sub(4, PE), Sub(addresses, ADDR), Sub(2, W)),), tuple(copies))
-    return Image(layout, "int", (words.size,)), words.reshape(-1)
+    image = Image(layout, "int", (words.size,))
+    return image, _packed(image, words[..., ::2] << 32 | words[..., 1::2])
+
+
+def _packed(image: Image, long: np.ndarray) -> np.ndarray:
+    """Long words [L2B, L1B, MAB, PE, address] as they lie in DRAM (`pipeline/ir/image.py`)."""
+    l2bs, l1bs, mabs, _, count = long.shape
+    pad = -count % image.granule
+    if pad:
+        long = np.concatenate([long, np.zeros((l2bs, l1bs, mabs, 4, pad), np.uint64)], axis=4)
+    order: np.ndarray = long.transpose(0, 1, 4, 2, 3).reshape(l2bs, l1bs, -1)  # o = 64 a + 4 m + p, or 4 a + p
+    if l1bs > 1:
+        order = order.reshape(l2bs, l1bs, -1, 8).transpose(0, 2, 1, 3)
+    order = order.reshape(l2bs, -1)
+    return np.ascontiguousarray(np.broadcast_to(order, (4, order.shape[1])) if l2bs == 1 else order.reshape(4, -1))

@@ -21,7 +21,7 @@ import numpy as np
 
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE
-from mlsdk.pipeline.ops.emitters.places import BIT, PES, SOURCE
+from mlsdk.pipeline.ops.emitters.places import BIT, SOURCE
 from mlsdk.pipeline.ops.emitters.slots import OF_L2B, Fill, fills
 
 SLOTS = 2048  # long words of LM0
@@ -29,12 +29,12 @@ SPARED = 4  # of them, where zero or a fill is wanted
 LB_SIZE = 2048  # LW of L1BM that lists of L1Bs pass through, and other pieces
 LC_SIZE = 4096  # LW of L2BM for what is brought at a time, or twice half of it
 LINE, SHARE, GROUP = 64, 256, 8  # LW
-MOVED = 160  # LW of lines that come from DRAM in a step, about
 OWN, OWN_SAME, BY_SHARE, BY_LINE = "own", "own of all L1Bs", "share", "line"
 LINE_FOR_SOME, LINE_OF_L1B = "line for some L1Bs", "line of an L1B"
 #: what the nearest kind may be: own, share, line
 NEAREST = (3, 2, 0)
-OF_PE = tuple(a.reshape(-1, 1).astype(np.int8) for a in np.indices(PES))  # L2B, L1B, MAB, PE of each PE
+#: what lines may be
+LINES = (LINE_FOR_SOME, LINE_OF_L1B, BY_LINE)
 DENSE = 1 << 24  # marks of pieces that are kept as an array
 
 
@@ -81,12 +81,6 @@ class Kind:
             return self.wanted[:, first:last], None
         needed, given = self._needed(first, last), self.given[:, first:last]
         return self.wanted[:, needed], np.where(given < 0, -1, np.searchsorted(needed, given))
-
-    def steps(self) -> float:
-        """About how long it takes to bring it."""
-        from_l2bm = self.rounds if self.given is None else int((self.given >= 0).sum())
-        moves = (self.wanted >= 0).sum() * self.unit / MOVED
-        return max(from_l2bm, self.slots(0, self.rounds) / 8, moves)
 
 
 @dataclass(frozen=True)
@@ -146,11 +140,12 @@ class Pass:
     address: np.ndarray
 
 
-def kinds_of(images: Sequence[Image], place: np.ndarray, near: int) -> list[Kind]:
-    """What the places [PE, n] need (long words, as in `places`; -1: nothing), in kinds as near as `near`."""
+def kinds_of(images: Sequence[Image], place: np.ndarray, pes: np.ndarray, near: int, lines: str) -> list[Kind]:
+    """What the places [PE, n] need (long words, as in `places`; -1: nothing), in kinds as near as `near`, lines as `lines`.
+    `pes`: L2B, L1B, MAB and PE of each PE."""
     here = np.flatnonzero(place.reshape(-1) >= 0)
     number = place.reshape(-1)[here]
-    at = [np.broadcast_to(a, place.shape).reshape(-1)[here] for a in OF_PE]
+    at = pes[:, here // place.shape[1]]
     code = np.zeros(len(here), np.int8)  # 3: own, 4: the same for all L1Bs, 2: share, 0: line
     piece, inside = np.zeros(len(here), np.int64), np.zeros(len(here), np.int16)
     source = number >> SOURCE
@@ -163,10 +158,10 @@ def kinds_of(images: Sequence[Image], place: np.ndarray, near: int) -> list[Kind
         which = np.flatnonzero(code == value)
         if len(which):
             wanted, rank = ranked(at[0][which], piece[which], 8)
-            kinds.append(_kind(name, unit, lb, here[which], rank, inside[which], place.shape, wanted))
+            kinds.append(_kind(name, unit, lb, here[which], at[3][which], rank, inside[which], place.shape, wanted))
     which = np.flatnonzero(code == 0)
     if len(which):
-        kinds.append(_lines(at[0][which], at[1][which], here[which], piece[which], inside[which], place.shape))
+        kinds.append(_lines(lines, at[:, which], here[which], piece[which], inside[which], place.shape))
     return kinds
 
 
@@ -214,10 +209,9 @@ def line_of(images: Sequence[Image], place: np.ndarray) -> np.ndarray:
     return found
 
 
-def _kind(name, unit, lb, here, rank, inside, shape: tuple[int, ...], wanted, given=None) -> Kind:
+def _kind(name, unit, lb, here, lane, rank, inside, shape: tuple[int, ...], wanted, given=None) -> Kind:
     ranks, insides = np.full(shape, -1, np.int32), np.zeros(shape, np.int16)
     ranks.reshape(-1)[here], insides.reshape(-1)[here] = rank, inside
-    lane = OF_PE[3].reshape(-1)[here // shape[1]]
     used = np.zeros((int(rank.max()) + 1, lb // GROUP), bool)
     used[rank, inside // GROUP] = True
     return Kind(name, unit, lb, wanted, given, ranks, insides, bool(((inside & 3) == lane).all()), used)
@@ -231,30 +225,33 @@ def _rows(lists: Sequence[np.ndarray]) -> np.ndarray:
     return found
 
 
-def _lines(l2b, l1b, here, piece, inside, shape: tuple[int, ...]) -> Kind:
+def _lines(name: str, at, here, piece, inside, shape: tuple[int, ...]) -> Kind:
     """Lines for all L1Bs of an L2B, those of an L2B for those L1Bs that need them in some L2B, or a list of lines for each
-    L1B: what takes the fewest steps."""
+    L1B."""
+    l2b, l1b, _, lane = at
+    if name == LINE_OF_L1B:
+        rows, rank = ranked(l2b.astype(np.int16) * 8 + l1b, piece, 64)
+        return _kind(name, LINE, LINE, here, lane, rank, inside, shape, *_mixed(*_slots_of_l1bs(rows)))
     rows, slot = ranked(l2b, piece, 8)
-    shared = _kind(BY_LINE, LINE, LINE, here, slot, inside, shape, rows)
     some = np.zeros((8, rows.shape[1]), bool)
     some[l1b, slot] = True
-    if some.all():
-        return shared
+    if name == BY_LINE or some.all():
+        return _kind(BY_LINE, LINE, LINE, here, lane, slot, inside, shape, rows)
     local = np.cumsum(some, axis=1) - 1
     given = _rows([np.flatnonzero(row) for row in some])
-    for_some = _kind(LINE_FOR_SOME, LINE, LINE, here, local[l1b, slot], inside, shape, *_mixed(rows, given))
-    own, rank = ranked(l2b.astype(np.int16) * 8 + l1b, piece, 64)
-    single = _kind(LINE_OF_L1B, LINE, LINE, here, rank, inside, shape, *_mixed(*_slots_of_l1bs(own)))
-    return min((shared, for_some, single), key=Kind.steps)
+    return _kind(name, LINE, LINE, here, lane, local[l1b, slot], inside, shape, *_mixed(rows, given))
 
 
 def _slots_of_l1bs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Slots of L2BM for the list of each L1B of the chip, in the order of the fullest L2B's pieces, so that neighbours in DRAM
-    are neighbours there."""
+    """Slots of L2BM for the list of each L1B of the chip: what comes from one L2B's DRAM, L1B by L1B."""
+    rounds = rows.shape[1]
     rows = rows.reshape(8, -1)  # [L2B, L1B and round]
     most = rows[(rows >= 0).sum(axis=1).argmax()]
-    order = np.argsort(np.where(most < 0, 1 << 60, most), kind="stable")
-    given = np.empty(len(order), np.int64)
+    some = np.where(most >= 0, most, rows.max(axis=0))
+    b, r = np.divmod(np.arange(8 * rounds), rounds)
+    order = np.lexsort((r, b, some >> 40))
+    order = order[some[order] >= 0]
+    given = np.full(8 * rounds, -1, np.int64)
     given[order] = np.arange(len(order))
     return rows[:, order], given.reshape(8, -1)
 

@@ -24,7 +24,6 @@ ORDER = (L2B, L1B, MAB, PE, ADDR, W)
 #: the lowest bit of each level in a place, and of the source's number
 BIT = {W: 0, PE: 2, MAB: 4, L1B: 8, ADDR: 11, L2B: 35}
 SOURCE = 38
-PES = (8, 8, 16, 4)
 LARGEST = 1 << 23  # entries of a table
 
 #: flat elements of the result -> (source number, flat element of that source; -1: the fill)
@@ -116,6 +115,8 @@ class Holder:
         for found in self.terms.values():
             found.sort(key=lambda t: -t[2].stride)
         self._levels = {level: self._decode(level, np.arange(extent[level])) for level in ORDER if level != ADDR}
+        #: of each spatial level, the positions that hold anything
+        self.held = tuple(np.flatnonzero(self._levels[level][1]) for level in ORDER[:4])
 
     def _decode(self, level: str, position: np.ndarray) -> tuple[dict[int, np.ndarray], np.ndarray]:
         """What each position adds to the index on each axis, and whether it holds anything."""
@@ -128,11 +129,11 @@ class Holder:
                 adds[axis] = adds.get(axis, 0) + digit * weight
         return adds, rest == 0
 
-    def indices(self, addresses: np.ndarray, units: Sequence[np.ndarray] = ()) -> tuple[list[np.ndarray], np.ndarray]:
-        """For LM addresses: the index on each axis, and which places hold an element; arrays that broadcast to
-        [L2B, L1B, MAB, PE, address, element of the long word]. `units`: only these L2Bs and L1Bs."""
+    def indices(self, addresses: np.ndarray, at: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+        """For LM addresses at some positions of each spatial level: the index on each axis, and which places hold an element;
+        arrays that broadcast to [L2B, L1B, MAB, PE, address, element of the long word]."""
         levels = {**self._levels, ADDR: self._decode(ADDR, addresses)}
-        for level, kept in zip((L2B, L1B), units):
+        for level, kept in zip(ORDER, at):
             adds, valid = levels[level]
             levels[level] = {axis: part[kept] for axis, part in adds.items()}, valid[kept]
         axes = [np.zeros((1,) * 6, np.int64) for _ in self.image.shape]
@@ -226,13 +227,15 @@ class Move:
             if all(links is not None for links in found):
                 self.links = found  # type: ignore[assignment]
         self._places = [axis_places(image) for image in sources]
+        #: L2B, L1B, MAB and PE of each PE that holds anything
+        self.pes = np.stack([a.reshape(-1) for a in np.meshgrid(*self.holder.held, indexing="ij")]).astype(np.int8)
 
-    def at(self, addresses: np.ndarray, units: Sequence[np.ndarray] = ()) -> tuple[np.ndarray, np.ndarray]:
-        """For LM addresses of the result: the place that each of its places takes (-1: of no source), and which of its
-        places hold an element; [L2B, L1B, MAB, PE, address, element of the long word]."""
-        axes, good = self.holder.indices(addresses, units)
-        counts = [len(u) for u in units] + list(PES[len(units) :])
-        shape = (*counts, len(addresses), self.holder.per)
+    def at(self, addresses: np.ndarray, at: Sequence[np.ndarray] = ()) -> tuple[np.ndarray, np.ndarray]:
+        """For LM addresses of the result, where it holds anything or at some positions of each level: the place that each of
+        its places takes (-1: of no source), and which hold an element; [L2B, L1B, MAB, PE, address, element of the LW]."""
+        at = at or self.holder.held
+        axes, good = self.holder.indices(addresses, at)
+        shape = (*map(len, at), len(addresses), self.holder.per)
         if self.links is not None:
             return self._by_links(axes, shape), np.broadcast_to(good, shape)
         flat = np.zeros((1,) * 6, np.int64)

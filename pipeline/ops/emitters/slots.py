@@ -48,8 +48,9 @@ class Fill:
         return -1 if self.l2b is None or self.group is None else ((self.l2b >> 1) - self.group) % 4
 
 
-def time_of(moves: Sequence[Fill]) -> float:
-    """Steps that moves take at least (`device/timing.py`): to issue them, or of the busiest DRAM or L2BM."""
+def time_of(moves: Sequence[Fill], beside: float = 1) -> float:
+    """Steps that moves take at least (`device/timing.py`): to issue them, or of the busiest DRAM or L2BM, where there are
+    `beside` times as many that use others."""
     ports = np.zeros((2, 8))
     for fill in moves:
         if fill.group is None:
@@ -61,7 +62,7 @@ def time_of(moves: Sequence[Fill]) -> float:
             cycles = fill.size / (16 if fill.group == fill.l2b >> 1 else 8)
             ports[0, fill.group] += cycles
             ports[1, fill.l2b] += cycles
-    return max(2.0 * len(moves), float(ports.max()) / 4)
+    return max(2.0 * len(moves), float(ports.max()) / 4 / beside)
 
 
 def fills(group: np.ndarray, address: np.ndarray, source: np.ndarray, size: int, lc: int = 0) -> list[Fill]:
