@@ -242,9 +242,9 @@ class Asm:
         finally:
             self._depth -= 1
             body, self.statements = self.statements, outer
-        if count == 1:
+        if count == 1 and not self._depth:  # within another loop the strides of both have to stay
             self.statements += [s for s in m.unroll([m.Loop(1, tuple(body))])]
-        elif count > 1:
+        elif count:
             self.statements.append(m.Loop(count, tuple(body)))
 
     @property
