@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -170,10 +171,10 @@ class Formula:
         """a, normalised: -0 becomes +0."""
         return self._op(f"{self.float}vpassa", a)
 
-    def times(self, x: Operand, factor: float, more: Operand | None = None) -> Op:
+    def times(self, x: Operand, factor: float | Fraction, more: Operand | None = None) -> Op:
         """x factor (+ more), with what the compute dtype rounds off the factor."""
-        high = factor if self.double else float(np.float32(factor))
-        low = 0.0 if self.level == HALF else factor - high
+        high = float(factor) if self.double else float(np.float32(float(factor)))
+        low = 0.0 if self.level == HALF else float(factor - Fraction(high))
         if more is not None:  # last, for high and more may cancel
             value = self.fma(x, high, more)
             return self.fma(x, low, value) if low else value

@@ -7,6 +7,7 @@ place of the exponent it multiplies by 2^k in one integer addition.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, SINGLE, Formula, Op, Value
 from mlsdk.pipeline.ops.emitters.formulas.division import clamp, near_reciprocal, plain_reciprocal, quotient
@@ -252,11 +253,11 @@ def elu(f: Formula, x: Value, alpha: float) -> Op:
 
 
 def celu(f: Formula, x: Value, alpha: float) -> Op:
-    return f.where(f.max(x, 0.0), x, f.times(_expm1_below(f, f.times(x, 1.0 / alpha)), alpha))
+    return f.where(f.max(x, 0.0), x, f.times(_expm1_below(f, f.times(x, 1 / Fraction(alpha))), alpha))
 
 
 def selu(f: Formula, x: Value, alpha: float, gamma: float) -> Op:
-    return f.where(f.max(x, 0.0), f.times(x, gamma), f.times(_expm1_below(f, x), gamma * alpha))
+    return f.where(f.max(x, 0.0), f.times(x, gamma), f.times(_expm1_below(f, x), Fraction(gamma) * Fraction(alpha)))
 
 
 def softsign(f: Formula, x: Value) -> Op:

@@ -20,7 +20,8 @@ def fmod(f: Formula, n: Value, d: Value) -> Op:
     y = plain_reciprocal(f, divisor) if f.level != "half" else _reciprocal(f, divisor)
     bits, pieces = _SHORT[f.double]
     for _ in range(pieces):
-        whole = f.iand(f.floor(f.mul(rest, y)), -(1 << bits))
+        # to the nearest number of so few bits: what is left has half their last unit, else it might need a bit more than there is
+        whole = f.iand(f.iadd(f.floor(f.mul(rest, y)), 1 << bits - 1), -(1 << bits))
         rest = f.fma(-whole, divisor, rest)
     rest = f.where(rest, rest, f.add(rest, divisor))
     less = f.sub(rest, divisor)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from mlsdk.pipeline.ops.emitters.formula import HALF, INT, Formula, Op, Operand, Value
 
 
@@ -123,7 +125,7 @@ def hard_sigmoid(f: Formula, x: Value, alpha: float, beta: float) -> Op:
 def hard_swish(f: Formula, x: Value) -> Op:
     """x clip((x + 3) / 6, 0, 1); 0 below -3, that of minus infinity too."""
     low = f.max(x, -3.0)
-    return f.mul(low, f.times(f.min(f.add(low, 3.0), 6.0), 1 / 6))
+    return f.mul(low, f.times(f.min(f.add(low, 3.0), 6.0), Fraction(1, 6)))
 
 
 # ---- rounding and signs ---------------------------------------------------------------------------------------

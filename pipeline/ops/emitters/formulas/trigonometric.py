@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, SINGLE, Formula, Op, Value
+from mlsdk.pipeline.ops.emitters.formulas import words
 from mlsdk.pipeline.ops.emitters.formulas.division import half_scale, plain_reciprocal, plain_sqrt, quotient
 from mlsdk.pipeline.ops.emitters.formulas.exponential import MAGIC
 
@@ -72,8 +73,10 @@ def _reduced(f: Formula, x: Value) -> _Turn:
     low = f.fma(k, second, -high)
     coarse = f.sub(near, high)
     fine = f.sub(coarse, low)
-    r = f.fma(-k, third, fine)
-    lost = f.add(f.sub(f.sub(coarse, fine), low), f.fma(-k, fourth, f.fma(-k, third, f.sub(fine, r))))
+    rest = f.fma(-k, fourth, f.sub(f.sub(coarse, fine), low))
+    part = f.mul(-k, third)
+    r, lost = words.plus(f, (fine, rest), (part, f.fma(-k, third, -part)))
+    assert lost is not None
     z = f.mul(r, r)
     sin = f.fma(f.mul(r, z), f.horner(z, _SIN[f.level]), lost)
     cos = f.fma(z, f.horner(z, _COS[f.level], -0.5), f.mul(-r, lost))
