@@ -16,6 +16,7 @@ MODULES = {
     "compile": "cold start, recompiling, standard step counts",
     "dashboard": "the Codegen Dashboard on large folders",
     "emulator": "speed of the emulated board",
+    "operators": "steps of standard operators and of ResNet-18",
     "runtime": "calls, transfers and their overlap, loading",
     "store": "the artifact store and cached builds",
     "trace": "tracing and graph optimisation",
