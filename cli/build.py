@@ -126,11 +126,11 @@ def _tasks(
 
     task = find.instance(
         find.workflow_class(workflow),
-        {**dict(_pair("--param", text) for text in parameters), **({"preset": preset} if preset else {})},
-        {name: from_text(value) for name, value in (_pair("--option", text) for text in options)},
+        {**pairs("--param", parameters), **({"preset": preset} if preset else {})},
+        {name: from_text(value) for name, value in pairs("--option", options).items()},
         device,
     )
-    wanted = {name: value.split(",") for name, value in (_pair("--sweep", text) for text in sweeps)}
+    wanted = {name: value.split(",") for name, value in pairs("--sweep", sweeps).items()}
     return sweep.product(task, wanted)
 
 
@@ -194,8 +194,14 @@ def _closing(completed: Completed) -> str:
     return f"{completed.label}: built {', '.join(built)}; {cached} results came from the store"
 
 
-def _pair(option: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.BadParameter(f"{text!r}: write NAME=VALUE", param_hint=option)
-    return name, value
+def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+    """Texts `NAME=VALUE` by their name; one that is given twice is refused."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{text!r}: write NAME=VALUE", param_hint=option)
+        if name in found:
+            raise click.BadParameter(f"{name} is given twice: {found[name]!r} and {value!r}", param_hint=option)
+        found[name] = value
+    return found

@@ -16,6 +16,7 @@ from mlsdk.cli import exit_codes
 COMMANDS: dict[str, tuple[str, str]] = {
     "build": ("mlsdk.cli.build:build", "Build a workflow; what is in the store is not built again."),
     "dashboard": ("mlsdk.cli.dashboard.command:dashboard", "Show a codegen_dir, or a store, in the browser."),
+    "options": ("mlsdk.cli.options:options", "List the compile options with their values."),
     "run": ("mlsdk.cli.build:run", "Build a workflow, run it on the board, and print its summary."),
     "store": ("mlsdk.cli.store:store", "Look into the artifact store, check it, clean it."),
     "vsm": ("mlsdk.cli.vsm:vsm", "Check and run MN-Core 2 assembly."),
@@ -111,6 +112,9 @@ def _failed(error: Exception, debug: bool) -> int:
         return exit_codes.STORE
     if isinstance(error, MLSDKError):
         click.echo(f"mlsdk: {line}", err=True)
+        return exit_codes.FAILED
+    if isinstance(error, MemoryError):
+        click.echo(f"mlsdk: not enough memory{f' ({line})' if line else ''}; ask for less at once", err=True)
         return exit_codes.FAILED
     click.echo(f"mlsdk: {type(error).__name__}: {line} (a bug of Open MLSDK? see it with --debug)", err=True)
     return exit_codes.BUG

@@ -498,7 +498,7 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise click.BadParameter(f"{text!r}: write NAME=VALUE")
     try:
         return name, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name, value
 
 

@@ -227,7 +227,7 @@ def from_manifest(text: bytes) -> Action | None:
         names = ("phase", "label", "created", "seconds", "host", "pid", "product")
         rest_of = {name: facts[name] for name in names}
         return Action(digest=facts["recipe"], parts=facts["parts"], outputs=outputs, **rest_of)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -155,7 +155,7 @@ def numbers(store: Store, digest: str, size: int) -> dict[str, float]:
     """The numbers on the top level of a JSON artifact; nothing when it is lost or no such thing."""
     try:
         data = json.loads(store.objects.read(digest, size))
-    except (ObjectLost, ValueError):
+    except (ObjectLost, ValueError, RecursionError):
         return {}
     if not isinstance(data, dict):
         return {}

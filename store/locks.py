@@ -214,6 +214,6 @@ def _holder(descriptor: int) -> str:
         who = owner.Owner(note["host"], note["pid"], note["start"])
         if not who.is_gone():
             return f"process {who.pid} on {who.host} ({note['what']}, since {note['since']})"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         pass
     return "another process"

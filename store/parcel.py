@@ -109,7 +109,7 @@ def _read_head(archive: zipfile.ZipFile, path: Any) -> tuple[dict[str, Any], dic
         head = json.loads(_take(archive, entries, "parcel.json", _TEXT))
         if head["format"] != FORMAT:
             raise BadParcel(f"{path} has format {head['format']}, this version reads {FORMAT}; export it again")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadParcel(f"{path} is no file of `mlsdk store export` ({error})") from None
     keys = [name.removeprefix("manifests/") for name in entries if name.startswith("manifests/")]
     found: dict[str, Action] = {}

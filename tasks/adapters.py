@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,15 +24,9 @@ Outputs = Mapping[str, bytes]
 
 def trace(program: Program, options: Options, services: Services) -> Outputs:
     """Python function -> exported ONNX and signature. The one adapter that starts from a function."""
-    import warnings
-
-    from mlsdk.errors import UnregisteredTensorWarning
     from mlsdk.pipeline.trace import trace as traced
 
-    with warnings.catch_warnings():
-        # A workflow's program is traced for this build alone: no later update could miss its constants.
-        warnings.simplefilter("ignore", UnregisteredTensorWarning)
-        result = traced(program.function, program.sample, **program.keywords)
+    result = traced(program.function, program.sample, **program.keywords)
     return traced_artifacts(result, program.keywords.get("state"))
 
 
@@ -150,11 +145,22 @@ def load(inputs: Inputs, options: Options, services: Services) -> Outputs:
 def run(inputs: Inputs, options: Options, services: Services) -> Outputs:
     """Each array of inputs.npz has a leading axis: one run for each of its rows. Outputs are stacked the same way."""
     from mlsdk.pipeline.ir import archive
-    from mlsdk.pipeline.ir.application import Application
-    from mlsdk.runtime.batch import run_rows
+    from mlsdk.runtime import batch
 
-    application = Application.from_bytes(archive.decompress(inputs["model.app.zst"]))
-    outputs, record = run_rows(
-        application, archive.unpack_arrays(inputs["inputs.npz"]), options["device"], services.status
-    )
+    rows = archive.unpack_arrays(inputs["inputs.npz"])
+    if "model.app.zst" in inputs:
+        from mlsdk.pipeline.ir.application import Application
+
+        application = Application.from_bytes(archive.decompress(inputs["model.app.zst"]))
+        outputs, record = batch.run_rows(application, rows, options["device"], services.status)
+    else:
+        from mlsdk.pipeline.ir.graph import Graph
+        from mlsdk.pipeline.ir.signature import Signature
+        from mlsdk.pipeline.ops.interpreter import run_reference
+
+        graph, signature = Graph.from_onnx(inputs["model.onnx"]), Signature.from_json(inputs["signature.json"].decode())
+        state = archive.unpack_arrays(inputs["state.npz"]) if "state.npz" in inputs else {}
+        outputs, record = batch.run_rows_on_host(
+            partial(run_reference, graph), signature, state, rows, options["device"], services.status
+        )
     return {"outputs.npz": archive.pack_arrays(outputs), "run.json": record}

@@ -96,7 +96,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
         raise CodegenDirError(
             f"{path} is missing: {directory} is no codegen_dir, or its compile did not finish; compile into it"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CodegenDirError(f"{path} cannot be read ({error}); compile again into {directory}") from None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         raise CodegenDirError(f"{path} is not a manifest; compile again into {directory}")
@@ -158,7 +158,7 @@ def _listed(root: Path) -> set[str]:
     try:
         names = json.loads(read_regular(root / MANIFEST))["files"]
         return {check_name(name) for name in names}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StoreError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError, StoreError):
         return set()  # damaged: then nothing of it is believed, and nothing removed
 
 

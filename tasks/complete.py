@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from mlsdk.tasks import chain, engine, progress
 from mlsdk.tasks import codegen_dir as directories
 from mlsdk.tasks import options as option_table
 from mlsdk.tasks.content import ContentTask, in_order
-from mlsdk.tasks.errors import Failure, WorkflowError
+from mlsdk.tasks.errors import Failure, WorkflowError, cause, place_in
+from mlsdk.tasks.phases import machine_of
 from mlsdk.tasks.preview import Planned
 from mlsdk.tasks.preview import preview as planned
 from mlsdk.tasks.session import Done, Session
@@ -98,6 +100,7 @@ def workflows(
 
 
 def _session(store: stores.Store, task: Workflow, listener: progress.Listener, force: Collection[str]) -> Session:
+    machine_of(task.device)  # before the store is asked: it may have everything
     resolved = option_table.resolve(task.compile_options())
     facts = {"options": plain(resolved.given()), "preset": resolved.preset, "device": task.device}
     return Session(store, listener, task.label, force, facts=facts)
@@ -145,6 +148,9 @@ def _completed(
     except Exception as error:
         failure = session.failure
         if failure is None or failure.error is not error or failure.phase == "build":
+            place = "" if isinstance(error, MLSDKError) else place_in(error, _file_of(task))
+            if place:  # its summary(), requires() or another of its own methods
+                raise WorkflowError(f"{place}: {cause(error)}") from error
             raise
         raise _failed(failure) from error
     done = _named([session.done[one.task_id] for one in tasks])
@@ -170,6 +176,10 @@ def preview(
             _check_forced(force, [one for one in in_order([task]) if isinstance(one, ContentTask)])
             found[name] = planned([task], session)
         return found
+
+
+def _file_of(task: Workflow) -> Path:
+    return Path(getattr(sys.modules.get(type(task).__module__), "__file__", None) or ".")
 
 
 def _failed(failure: Failure) -> BuildFailed:

@@ -19,6 +19,7 @@ from luigi.task_register import Register
 
 from mlsdk.store import Action, BadName, Recipe, canonical
 from mlsdk.store.digest import of_value
+from mlsdk.tasks import parameters
 from mlsdk.tasks.artifact import Artifact
 from mlsdk.tasks.errors import WorkflowError
 from mlsdk.tasks.tools import version_of
@@ -49,6 +50,7 @@ class ContentTask(luigi.Task, metaclass=ContentRegister):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        parameters.check(self)
         family = self.get_task_family()
         values = {name: key_value(value) for name, value in self.significant_values().items()}
         self.task_id = f"{family.rpartition('.')[2]}_{of_value('task', [type(self).__module__, family, values])}"
@@ -162,7 +164,7 @@ class InstanceParameter(luigi.Parameter[Any]):
                 found = getattr(found, part)
             values = json.loads(parameters or "{}")
             return found.from_str_params(values)
-        except (ImportError, AttributeError, ValueError) as error:
+        except (ImportError, AttributeError, ValueError, RecursionError) as error:
             raise WorkflowError(f"{x!r:.120} is no task: {error}; write module:Class?{{...}}") from error
 
     def serialize(self, x: luigi.Task) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlsdk.errors import Misuse, MLSDKError, StoreError, UnsupportedOperator
@@ -84,9 +86,20 @@ def located(error: MLSDKError, origins: Origins) -> MLSDKError:
     return error
 
 
+def place_in(error: BaseException, *files: Path) -> str:
+    """`file, line N` where an error passed the user's files, the innermost; empty when it did not."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return f"{error.filename}, line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename) in files]
+    return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
+
+
 def cause(error: BaseException) -> str:
     """One line for any error: ours speak for themselves, others begin with their class."""
     text = "; ".join(line.strip().rstrip(";") for line in str(error).splitlines() if line.strip())
     if isinstance(error, MLSDKError):
         return text or type(error).__name__
+    if isinstance(error, MemoryError):
+        return f"not enough memory{f' ({text})' if text else ''}; make the program smaller, or run fewer jobs at once"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

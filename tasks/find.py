@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import pkgutil
 import sys
@@ -11,11 +12,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import luigi
 from luigi.parameter import MissingParameterException
 
-from mlsdk.tasks.errors import WorkflowError
+from mlsdk.errors import MLSDKError
+from mlsdk.tasks.errors import WorkflowError, cause, place_in
 from mlsdk.tasks.options import nearest
+from mlsdk.tasks.parameters import wrong
+from mlsdk.tasks.static import may_hold_workflow
 from mlsdk.tasks.workflow import Workflow
 
 PACKAGE = "mlsdk.workflows"
@@ -23,15 +26,13 @@ PACKAGE = "mlsdk.workflows"
 
 def workflow_class(text: str) -> type[Workflow]:
     """`digits`, `mlsdk.workflows.digits`, `path/to/file.py`, each with `:Class` where there are several."""
+    if not text.strip():
+        raise WorkflowError(f"the workflow's name is empty; give one of {', '.join(names())}, a module or a .py file")
     where, colon, name = text.rpartition(":")
     if not colon:
         where, name = text, ""
     module = _module(where)
-    found = {
-        key: value
-        for key, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, Workflow) and value.__module__ == module.__name__
-    }
+    found = _workflows(module)
     if name:
         if name not in found:
             raise WorkflowError(
@@ -58,10 +59,8 @@ def instance(of: type[Workflow], parameters: Mapping[str, str], options: Mapping
             )
         try:
             values[name] = known[name].parse(text)
-        except (ValueError, TypeError) as error:
-            raise WorkflowError(
-                f"parameter {name} of {of.__name__}: {text!r} is no {_kind(known[name])} ({error})"
-            ) from None
+        except (ValueError, TypeError):
+            raise wrong(of, name, known[name], text) from None
     try:
         return of(**values)
     except MissingParameterException as error:
@@ -71,7 +70,18 @@ def instance(of: type[Workflow], parameters: Mapping[str, str], options: Mapping
 def names() -> list[str]:
     """The workflows that come with Open MLSDK."""
     package = importlib.import_module(PACKAGE)
-    return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
+    folder = Path(package.__path__[0])
+    return sorted(
+        module.name
+        for module in pkgutil.iter_modules(package.__path__)
+        if not module.name.startswith("_") and _is_listed(folder / f"{module.name}.py", f"{PACKAGE}.{module.name}")
+    )
+
+
+def _is_listed(path: Path, module: str) -> bool:
+    if not path.is_file() or not may_hold_workflow(path):
+        return False
+    return len(_workflows(importlib.import_module(module))) == 1
 
 
 def _module(text: str) -> ModuleType:
@@ -80,12 +90,9 @@ def _module(text: str) -> ModuleType:
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     for name in (text,) if "." in text else (f"{PACKAGE}.{text}", text):
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            # Only the module itself may be absent; what it imports may not.
-            if error.name is None or not (name + ".").startswith(error.name + "."):
-                raise WorkflowError(f"{name} imports {error.name}, which is not installed") from error
+        path = _source(name)
+        if path is not None:
+            return _imported(name, path)
     raise WorkflowError(
         f"no workflow {text!r}{nearest(text, names())}; give one of {', '.join(names()) or '(none yet)'}, "
         "a module, or the path of a .py file"
@@ -102,11 +109,44 @@ def _from_file(path: Path) -> ModuleType:
         folder = folder.parent
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    module = importlib.import_module(".".join(parts))
+    module = _imported(".".join(parts), path)
     if Path(module.__file__ or "").resolve() != path:
         raise WorkflowError(f"{path}: another module is named {'.'.join(parts)} ({module.__file__}); rename the file")
     return module
 
 
-def _kind(parameter: luigi.Parameter[Any]) -> str:
-    return type(parameter).__name__.removesuffix("Parameter").lower() or "text"
+def _workflows(module: ModuleType) -> dict[str, type[Workflow]]:
+    """Those of the module that can be built. A base of several declares what each of them gives."""
+    return {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, Workflow)
+        and value.__module__ == module.__name__
+        and all(hasattr(value, name) for name in value.__annotations__)
+    }
+
+
+def _source(name: str) -> Path | None:
+    """The file of a module, without executing it; None when there is no such module."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError):
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
+
+
+def _imported(name: str, path: Path) -> ModuleType:
+    """Execute a module that holds a workflow. What it raises is told with its file and line."""
+    if path.suffix == ".py" and not may_hold_workflow(path):
+        raise WorkflowError(
+            f"{path}: a module with one subclass of Workflow is needed, and it has none; it was not executed"
+        )
+    try:
+        return importlib.import_module(name)
+    except MLSDKError:
+        raise
+    except ModuleNotFoundError as error:
+        raise WorkflowError(f"{name} imports {error.name}, which is not installed") from error
+    except (Exception, SystemExit) as error:
+        raise WorkflowError(f"{place_in(error, path) or path}: {cause(error)}, while it was imported") from error

@@ -7,122 +7,63 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mlsdk.errors import OptionError
 from mlsdk.tasks import presets
 from mlsdk.tasks import variables as environment
+from mlsdk.tasks.kinds import Choice, Count, Entries, Flag, Fraction, Kind, Path, Variables
+from mlsdk.tasks.near import nearest
 
 
 @dataclass(frozen=True)
 class Option:
+    """`note`: what a reader has to know beside `help`, such as that the option has no effect yet."""
+
     name: str
     default: Any
-    check: Callable[[str, Any], Any]  # (name, value) -> resolved value; raises OptionError
+    check: Kind  # (name, value) -> resolved value; raises OptionError
     help: str
     phases: tuple[str, ...] = ()  # whose output it can change
-
-
-def choice(*values: str) -> Callable[[str, Any], Any]:
-    def check(name: str, value: Any) -> str:
-        if value in values and isinstance(value, str):
-            return value
-        near = nearest(value, values)
-        raise OptionError(f"option {name}: {value!r} is not allowed{near}; give one of {', '.join(values)}")
-
-    return check
-
-
-def fraction(name: str, value: Any) -> float:
-    """A number from 0 to 1, both included."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise OptionError(f"option {name}: {value!r} is no number; give a number from 0 to 1")
-    if not 0 <= value <= 1:
-        raise OptionError(f"option {name}: {value!r} is out of range; give a number from 0 to 1")
-    return float(value)
-
-
-def count(lowest: int, highest: int) -> Callable[[str, Any], Any]:
-    def check(name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-            raise OptionError(
-                f"option {name}: {value!r} is not allowed; give a whole number from {lowest} to {highest}"
-            )
-        return value
-
-    return check
-
-
-def flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise OptionError(f"option {name}: {value!r} is not allowed; give true or false")
-    return value
-
-
-def path(name: str, value: Any) -> str | None:
-    if value is None or (isinstance(value, str) and value and "\0" not in value):
-        return value
-    raise OptionError(f"option {name}: {value!r} is no path; give the path of a file")
-
-
-def json_file(name: str, value: Any) -> Any:
-    """The file's content stands for the path: another content is another key, a moved file is not."""
-    if value is None or isinstance(value, (list, tuple)):
-        return value
-    return presets.read_json(name, path(name, value) or "")
-
-
-def variables(name: str, value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise OptionError(f"option {name}: {value!r:.80} is not allowed; give a mapping of names to values")
-    for key, item in value.items():
-        if not isinstance(item, (str, int, float)):
-            raise OptionError(f"option {name}: {key} is {type(item).__name__}; give text or a number")
-    return {key: item if isinstance(item, str) else json.dumps(item) for key, item in sorted(value.items())}
+    note: str = ""
 
 
 ALL_BELOW_TRACE = ("OptimizeOnnx", "LayoutPlan", "Schedule", "Simulate", "Emit", "Load")
-SCHEDULERS = ("always_from_dram", "reuse_consecutive", "spill_opt", "auto_recompute_sa")
-SIMULATIONS = ("fake", "default", "fast", "best", "full")
-FLOAT_DTYPES = ("float", "half", "mixed", "double")
+NO_EFFECT = "no effect yet"
 
 _LAYOUT = ("LayoutPlan",)
 _SCHEDULE = ("Schedule",)
 _BOTH = ("LayoutPlan", "Schedule")
-
-
-def _threads(name: str, value: Any) -> int | None:
-    if value is None or (value == -1 and isinstance(value, int)):
-        return value
-    return int(count(1, 4096)(name, value))
-
+_FLOATS = Choice(("float", "half", "mixed", "double"))
+_PLANNERS = Choice(("lpz",), later=("bidi", "legacy"))
+_SCHEDULERS = Choice(("always_from_dram",), later=("reuse_consecutive", "spill_opt", "auto_recompute_sa"))
+_SIMULATIONS = Choice(("fake", "default", "fast", "best", "full"))
+_INPUTS = "layouts of inputs and outputs are given by io_spec_constraints of Context.compile"
+_PLANNED = "the planner chooses those of GEMM operands"
 
 OPTIONS: dict[str, Option] = {
     option.name: option
     for option in (
-        Option("float_dtype", "float", choice(*FLOAT_DTYPES), "the precision of floating-point values", _LAYOUT),
-        Option("layout_planner", "lpz", choice("lpz"), "which planner chooses the layouts", _LAYOUT),
-        Option("layout_spec", None, json_file, "a JSON file with layouts to use", _LAYOUT),
-        Option("gemm_layout_spec", None, json_file, "a JSON file with layouts of GEMM operands", _LAYOUT),
-        Option("scheduler", "always_from_dram", choice(*SCHEDULERS), "how the order is found", _SCHEDULE),
-        Option("sa_expected_run_iters", 1000, count(1, 10**8), "how often the program will run", _SCHEDULE),
-        Option("simulation_mode", "default", choice(*SIMULATIONS), "effort of the node simulation", _BOTH),
-        Option("sram_budget", 1.0, fraction, "part of the local memory that may be used, 0 to 1", _BOTH),
-        Option("envs", {}, variables, "environment variables for this compile", ALL_BELOW_TRACE),
-        Option("backprop", False, flag, "training by the older exporter's interface", ("OptimizeOnnx",)),
-        Option("num_threads", None, _threads, "compiler threads"),
-        Option("out_onnx", None, path, "where to copy the compiled ONNX"),
-        Option(
-            "option_json",
-            None,
-            path,
-            "a preset (O0 to O4, debug) or a JSON file with options; those given directly win",
-        ),
+        Option("float_dtype", "float", _FLOATS, "the precision of floating-point values", _LAYOUT),
+        Option("layout_planner", "lpz", _PLANNERS, "which planner chooses the layouts", _LAYOUT),
+        Option("layout_spec", None, Entries(_INPUTS), "a file with layouts to use", _LAYOUT, "not in this version"),
+        Option("gemm_layout_spec", None, Entries(_PLANNED), "a file with layouts of GEMM operands", _LAYOUT,
+               "not in this version"),
+        Option("scheduler", "always_from_dram", _SCHEDULERS, "how the order is found", _SCHEDULE),
+        Option("sa_expected_run_iters", 1000, Count(1, 10**8), "how often the program will run", _SCHEDULE, NO_EFFECT),
+        Option("simulation_mode", "default", _SIMULATIONS, "effort of the node simulation", _BOTH,
+               f"{NO_EFFECT}: every node is simulated in full"),
+        Option("sram_budget", 1.0, Fraction(), "part of the local memory that may be used", _BOTH, NO_EFFECT),
+        Option("envs", {}, Variables(), "environment variables for this compile", ALL_BELOW_TRACE,
+               f"those named CODEGEN_ have {NO_EFFECT}"),
+        Option("backprop", False, Flag(), "training by the older exporter's interface", ("OptimizeOnnx",), NO_EFFECT),
+        Option("num_threads", None, Count(1, 4096, automatic=True), "compiler threads", (), NO_EFFECT),
+        Option("out_onnx", None, Path(), "where to copy the compiled ONNX"),
+        Option("option_json", None, Path(), "a preset, or a JSON file with options; those given directly win"),
     )
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -165,6 +106,8 @@ def resolve(given: Mapping[str, Any] | None = None) -> Resolved:
     layers.append(("direct", "", given))
     for origin, where, layer in layers:
         for name, value in layer.items():
+            if not isinstance(name, str):
+                raise OptionError(f"{where}an option's name is {name!r:.60}; names are texts")
             if name not in OPTIONS:
                 raise OptionError(
                     f"{where}there is no option {name!r}{nearest(name, OPTIONS)}; the options are "
@@ -189,15 +132,8 @@ def from_text(text: str) -> Any:
     """A value as it stands on a command line: JSON where it is JSON, else the text itself."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
-
-
-def nearest(name: Any, names: Any) -> str:
-    """`, did you mean "x"?` when there is a near one."""
-    lower = {str(known).lower(): known for known in names}
-    close = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.6)
-    return f"; did you mean {lower[close[0]]!r}?" if close else ""
 
 
 def _check_known(where: str, envs: Mapping[str, str]) -> None:

@@ -167,7 +167,10 @@ class OptionsParameter(luigi.Parameter[Mapping[str, Any]]):
     """Options as a mapping; as text, JSON."""
 
     def parse(self, x: str) -> dict[str, Any]:
-        value = json.loads(x or "{}")
+        try:
+            value = json.loads(x or "{}")
+        except (ValueError, RecursionError) as error:
+            raise WorkflowError(f"options {x!r:.80}: {error}; give a JSON object") from None
         if not isinstance(value, dict):
             raise WorkflowError(f"options {x!r:.80}: give a JSON object")
         return value
@@ -191,7 +194,7 @@ class PhaseTask(ContentTask):
         cls.phase, cls.version, cls.artifacts = cls.row.name, cls.row.version, cls.row.gives
 
     def key_options(self) -> Mapping[str, Any]:
-        return option_table.resolve(self.options).of_phase(self.row.name)
+        return self._resolved().of_phase(self.row.name)
 
     def key_tools(self) -> Mapping[str, str]:
         return {**installed(self.row.tools), **code_digest(self.row.code)}
@@ -200,12 +203,17 @@ class PhaseTask(ContentTask):
         return {name: (self._giver(name), name) for name in self.row.takes}
 
     def compute(self, inputs: Mapping[str, bytes], services: Services) -> Mapping[str, bytes]:
-        resolved = option_table.resolve(self.options)
+        resolved = self._resolved()
         try:
             with variables.applied(resolved.values["envs"]):
                 return imported(self.row.function)(inputs, resolved.of_phase(self.row.name), services)
         except MLSDKError as error:
             raise located(error, self._origins()) from None
+
+    def _resolved(self) -> option_table.Resolved:
+        """The options; a phase that is asked for by itself has those of its workflow, too."""
+        source: Any = self.source
+        return option_table.resolve({**source.default_options(), **self.options})
 
     def _origins(self) -> Origins:
         """Where the nodes come from. The phases below Trace do not know: a moved line of the program rebuilds none of them."""
@@ -262,6 +270,11 @@ class Load(PhaseTask):
     row = PHASES["Load"]
 
 
+HOST = "pfvm:cpu"
+HOST_MACHINE = "pfvm"
+_GRAPH = ("model.onnx", "signature.json", "state.npz")  # what the reference functions take
+
+
 class Run(PhaseTask):
     """The application executed once for each row of the inputs; deterministic, so a result like any other."""
 
@@ -271,14 +284,31 @@ class Run(PhaseTask):
     device = luigi.Parameter(default="mncore2:auto", significant=False, description="the board to run on")
 
     def key_options(self) -> Mapping[str, Any]:
-        # All boards compute the same bits. The reference interpreter does not.
-        return {"machine": "pfvm" if self.device.startswith("pfvm") else "mncore2"}
+        # All boards compute the same bits. The reference functions do not.
+        return {"machine": machine_of(self.device)}
 
     def upstream(self) -> Upstream:
-        return {**super().upstream(), "inputs.npz": (self.inputs, self.artifact)}
+        # The reference functions execute the graph, and need nothing that was made for a board.
+        takes = _GRAPH if machine_of(self.device) == HOST_MACHINE else self.row.takes
+        return {**{name: (self._giver(name), name) for name in takes}, "inputs.npz": (self.inputs, self.artifact)}
 
     def compute(self, inputs: Mapping[str, bytes], services: Services) -> Mapping[str, bytes]:
         return imported(self.row.function)(inputs, {"device": self.device}, services)
+
+
+def machine_of(device: str) -> str:
+    """What computes the bits of a run on this device. DeviceNotFound for a device that there is not: the store may have
+    the result, and would never ask."""
+    from mlsdk.device.board import names
+    from mlsdk.device.errors import DeviceNotFound
+
+    if device == HOST:
+        return HOST_MACHINE
+    try:
+        names.check_device(device)
+    except DeviceNotFound as error:
+        raise DeviceNotFound(f"{error}; or {HOST}, the graph on the host by reference functions") from None
+    return "mncore2"
 
 
 TASKS: dict[str, type[PhaseTask]] = {

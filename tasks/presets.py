@@ -107,6 +107,8 @@ def _argument(source: str, text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except ValueError:
         return name, value
+    except RecursionError:
+        _refuse(source, f"args holds --{name}, which is nested too deep; write plain options")
 
 
 def written(values: Mapping[str, Any], name: str) -> dict[str, Any]:

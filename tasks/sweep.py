@@ -14,6 +14,7 @@ import luigi
 from mlsdk.tasks import options as option_table
 from mlsdk.tasks.content import ContentRegister, InstanceParameter
 from mlsdk.tasks.errors import WorkflowError
+from mlsdk.tasks.parameters import wrong
 from mlsdk.tasks.workflow import Workflow
 
 
@@ -39,8 +40,8 @@ def varied(workflow: Workflow, name: str, text: str) -> Workflow:
     if name in parameters and name != "options":
         try:
             values[name] = parameters[name].parse(text)
-        except (ValueError, TypeError) as error:
-            raise WorkflowError(f"sweep {name}: {text!r} is no value of it ({error})") from None
+        except (ValueError, TypeError):
+            raise wrong(type(workflow), name, parameters[name], text) from None
     elif name in option_table.OPTIONS:
         values["options"] = {**workflow.options, name: option_table.from_text(text)}
     else:

@@ -27,6 +27,10 @@ class Trace(ContentTask):
     version = TRACE.version
     artifacts = TRACE.gives
 
+    def default_options(self) -> Mapping[str, Any]:
+        """Compile options that the phases below take where they are given no others."""
+        return {}
+
 
 class DigestsParameter(luigi.Parameter[Mapping[str, str]]):
     """name -> digest; as text `name=digest,name=digest`."""
@@ -121,6 +125,9 @@ class TraceProgram(Trace):
             )
         trace: Callable[..., Mapping[str, bytes]] = imported(TRACE.function)
         return trace(program, {}, services)
+
+    def default_options(self) -> Mapping[str, Any]:
+        return self._workflow.compile_options()
 
     @property
     def label(self) -> str:

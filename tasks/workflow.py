@@ -75,13 +75,24 @@ from mlsdk.tasks import luigi_settings
 from mlsdk.tasks.artifact import Artifact
 from mlsdk.tasks.content import ContentRegister, ContentTask, Upstream, key_value
 from mlsdk.tasks.errors import WorkflowError
+from mlsdk.tasks.parameters import LARGEST_SEED, FloatParameter, IntParameter, check
 from mlsdk.tasks.phases import Load, OptionsParameter, Run, Simulate
 from mlsdk.tasks.traced import Program, TraceProgram, artifacts_of, source_digests
 
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Artifact", "Program", "Step", "Workflow", "arrays", "pack"]
+__all__ = [
+    "LARGEST_SEED",
+    "Artifact",
+    "FloatParameter",
+    "IntParameter",
+    "Program",
+    "Step",
+    "Workflow",
+    "arrays",
+    "pack",
+]
 
 luigi_settings.apply()
 
@@ -127,12 +138,17 @@ class Workflow(luigi.WrapperTask, metaclass=ContentRegister):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        check(self)
         values = {name: key_value(getattr(self, name)) for name, _parameter in self.get_params()}
         family = self.get_task_family()
         self.task_id = f"{family.rpartition('.')[2]}_{of_value('task', [type(self).__module__, family, values])}"
         self._Task__hash = hash(self.task_id)
+        self.check_parameters()
 
     # -- what a workflow says ----------------------------------------------------------------------------------------
+
+    def check_parameters(self) -> None:
+        """Raise WorkflowError for parameters that do not fit together. Each alone is checked by its range."""
 
     def steps(self) -> Mapping[str, ContentTask]:
         """Steps that the programs need; their artifacts arrive in program() as `name/artifact`.
@@ -189,6 +205,13 @@ class Workflow(luigi.WrapperTask, metaclass=ContentRegister):
         """The options of the compiles: the workflow's own, and over them those that the caller gives."""
         named = {"option_json": self.preset, "float_dtype": self.float_dtype}
         return {**self.default_options, **{name: text for name, text in named.items() if text}, **self.options}
+
+    def was_built(self, task: ContentTask) -> bool:
+        """True when the task was computed by this build, and did not come from the store: its times are of now."""
+        from mlsdk.tasks import session
+
+        done = session.current().done.get(task.task_id)
+        return done is not None and done.outcome == "built"
 
     def read(self, task: ContentTask, name: str) -> bytes:
         """An artifact of a task of this workflow."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import luigi
-
+from mlsdk.tasks.workflow import LARGEST_SEED, FloatParameter, IntParameter
 from mlsdk.workflows.train_steps import Training, TrainWorkflow
 
 
@@ -27,11 +26,11 @@ class TrainConvolutions(Training):
 class TrainCNN(TrainWorkflow):
     """Train a CNN for handwritten digits on the board."""
 
-    width = luigi.IntParameter(default=8, description="channels of the first convolution")
-    epochs = luigi.IntParameter(default=2, description="epochs of the training")
-    batch = luigi.IntParameter(default=32, description="images per step")
-    images = luigi.IntParameter(default=640, description="training images; 0: all")
-    rate = luigi.FloatParameter(default=0.03, description="learning rate")
-    seed = luigi.IntParameter(default=0, description="seed of weights and batches")
+    width = IntParameter(1, 4096, default=8, description="channels of the first convolution")
+    epochs = IntParameter(1, 10000, default=2, description="epochs of the training")
+    batch = IntParameter(1, 1437, default=32, description="images per step")
+    images = IntParameter(0, 1437, default=640, description="training images; 0: all")
+    rate = FloatParameter(0, 1000, default=0.03, description="learning rate")
+    seed = IntParameter(0, LARGEST_SEED, default=0, description="seed of weights and batches")
     default_options = {"float_dtype": "mixed"}
     training = TrainConvolutions

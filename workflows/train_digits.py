@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import luigi
-
+from mlsdk.tasks.workflow import LARGEST_SEED, FloatParameter, IntParameter
 from mlsdk.workflows.train_steps import Training, TrainWorkflow
 
 
@@ -28,11 +27,11 @@ class TrainMLP(Training):
 class TrainDigits(TrainWorkflow):
     """Train an MLP for handwritten digits on the board."""
 
-    width = luigi.IntParameter(default=64, description="width of the hidden layer")
-    epochs = luigi.IntParameter(default=8, description="epochs of the training")
-    batch = luigi.IntParameter(default=64, description="images per step")
-    images = luigi.IntParameter(default=0, description="training images; 0: all")
-    rate = luigi.FloatParameter(default=0.1, description="learning rate")
-    seed = luigi.IntParameter(default=0, description="seed of weights and batches")
+    width = IntParameter(1, 4096, default=64, description="width of the hidden layer")
+    epochs = IntParameter(1, 10000, default=8, description="epochs of the training")
+    batch = IntParameter(1, 1437, default=64, description="images per step")
+    images = IntParameter(0, 1437, default=0, description="training images; 0: all")
+    rate = FloatParameter(0, 1000, default=0.1, description="learning rate")
+    seed = IntParameter(0, LARGEST_SEED, default=0, description="seed of weights and batches")
     default_options = {"float_dtype": "mixed"}
     training = TrainMLP

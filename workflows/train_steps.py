@@ -8,20 +8,31 @@ from typing import Any, ClassVar
 
 import luigi
 
+from mlsdk.tasks.errors import WorkflowError
 from mlsdk.tasks.phases import OptionsParameter
-from mlsdk.tasks.workflow import Artifact, Program, Step, Workflow, arrays, pack
+from mlsdk.tasks.workflow import (
+    LARGEST_SEED,
+    Artifact,
+    FloatParameter,
+    IntParameter,
+    Program,
+    Step,
+    Workflow,
+    arrays,
+    pack,
+)
 from mlsdk.workflows.digits import TestSet
 
 
 class Training(Step):
     """A model trained on the emulated board: its checkpoint, the course of the training, and a picture of that."""
 
-    width = luigi.IntParameter()
-    epochs = luigi.IntParameter()
-    batch = luigi.IntParameter()
-    images = luigi.IntParameter(default=0, description="training images; 0: all")
-    rate = luigi.FloatParameter()
-    seed = luigi.IntParameter(default=0)
+    width = IntParameter(1, 4096)
+    epochs = IntParameter(1, 10000)
+    batch = IntParameter(1, 1437)
+    images = IntParameter(0, 1437, default=0, description="training images; 0: all")
+    rate = FloatParameter(0, 1000)
+    seed = IntParameter(0, LARGEST_SEED, default=0)
     options = OptionsParameter(default={}, description="compile options as JSON")
     device = luigi.Parameter(default="mncore2:auto", significant=False)
     artifacts = (
@@ -71,6 +82,13 @@ class TrainWorkflow(Workflow):
     images: int
     rate: float
     seed: int
+
+    def check_parameters(self) -> None:
+        if 0 < self.images < self.batch:
+            raise WorkflowError(
+                f"parameter images of {type(self).__name__}: {self.images} fill no batch of {self.batch}; "
+                f"give at least {self.batch}, or 0 for all"
+            )
 
     def steps(self) -> dict[str, Step]:
         return {

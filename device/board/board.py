@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import spec
 from ..engine.machine import Machine, RunStats
-from ..errors import DeviceBusy, DeviceClosed, DeviceNotFound, DeviceReset, ExecutionError
+from ..errors import DeviceBusy, DeviceClosed, DeviceReset, ExecutionError
 from ..isa import model as m
 from ..memory.dram import Fill, PagedMemory
 from . import names
@@ -162,14 +162,8 @@ def open_board(device: str, timeout: float = 0.0) -> Board:
     if device == "emu2":
         return Board("emu2", None, Machine())
     known = names.board_names()
-    kind, _, which = device.partition(":") if isinstance(device, str) else ("", "", "")
-    if kind != "mncore2" or not which:
-        raise DeviceNotFound(
-            f"no device {device!r}; devices are mncore2:auto, mncore2:<index> and emu2, boards {names.listing(known)}"
-        )
+    which = names.check_device(device).partition(":")[2]
     if which != "auto":
-        if which not in known and not (which.isascii() and which.isdigit() and int(which) < len(known)):
-            raise DeviceNotFound(f"no device {device!r}; boards are {names.listing(known)}")
         index, name = names.find(which)
         return _open(index, name, timeout)
     busy = []

@@ -38,7 +38,7 @@ class BoardFiles:
         """The clocks that `gpfn3-smi config` set, else the defaults."""
         try:
             record = json.loads((self.root / "config.json").read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             record = {}
         found = {}
         for name, (_, default, low, high) in CLOCKS.items():
@@ -115,7 +115,7 @@ class BoardFiles:
                     "value": int(record.get("value", 0)),
                     "on_chip": bool(record.get("on_chip")),
                 }
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (OSError, ValueError, RecursionError, TypeError, AttributeError):
             pass
         return {"kind": "zero", "value": 0, "on_chip": False}
 

@@ -155,7 +155,7 @@ def read_holder(path: Path) -> Holder | None:
         pid, since = int(record["pid"]), float(record["since"])
         alive = record.get("boot") == _boot_id() and record.get("start") == _start_time(pid)
         return Holder(pid, str(record.get("command", "")), since, alive)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None
 
 

@@ -55,5 +55,20 @@ def find(name_or_index: str, environ: Mapping[str, str] = os.environ) -> tuple[i
     raise DeviceNotFound(f"no board `{text}`; boards are {listing(names)}")
 
 
+def check_device(device: object, environ: Mapping[str, str] = os.environ) -> str:
+    """The device's name, when it is one: `emu2`, `mncore2:auto`, `mncore2:<index>`, `mncore2:<name>`. Nothing is opened."""
+    known = board_names(environ)
+    if device == "emu2":
+        return "emu2"
+    kind, _, which = device.partition(":") if isinstance(device, str) else ("", "", "")
+    if kind != "mncore2" or not which:
+        raise DeviceNotFound(
+            f"no device {device!r:.60}; devices are mncore2:auto, mncore2:<index> and emu2, boards {listing(known)}"
+        )
+    if which != "auto" and which not in known and not (which.isascii() and which.isdigit() and int(which) < len(known)):
+        raise DeviceNotFound(f"no device {device!r:.60}; boards are {listing(known)}")
+    return str(device)
+
+
 def listing(names: tuple[str, ...]) -> str:
     return ", ".join(f"{i}: {name}" for i, name in enumerate(names)) or "none (MLSDK_BOARDS is empty)"

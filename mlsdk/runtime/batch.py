@@ -12,6 +12,8 @@ from mlsdk.device import spec
 from mlsdk.device.board import open_board
 from mlsdk.errors import InputMismatch
 from mlsdk.pipeline.ir.application import Application
+from mlsdk.pipeline.ir.graph import DTYPES
+from mlsdk.pipeline.ir.signature import Signature
 from mlsdk.runtime.loaded import Loaded
 from mlsdk.runtime.memory import Allocator
 
@@ -21,13 +23,7 @@ def run_rows(
 ) -> tuple[dict[str, np.ndarray], bytes]:
     """One run for each index of the leading axis of `inputs` (by signature key). Stacked outputs, and the run record."""
     signature = application.signature
-    counts = {array.shape[0] for array in inputs.values()}
-    missing = [entry.key for entry in signature.inputs if entry.key not in inputs]
-    if missing or len(counts) != 1:
-        raise InputMismatch(
-            f"inputs {missing or sorted(inputs)}: give every input with the same number of rows, got {sorted(counts)}"
-        )
-    rows = counts.pop()
+    rows = _rows(signature, inputs)
     results: dict[str, list[np.ndarray]] = {entry.key: [] for entry in signature.outputs}
     steps = pe_steps = 0
     seconds: list[float] = []
@@ -49,10 +45,68 @@ def run_rows(
         "device": name,
         "runs": rows,
         "steps": steps,
-        "steps_per_run": steps / rows if rows else 0,
+        "steps_per_run": steps / rows,
         "pe_steps": pe_steps,
         "simulated_us": steps * spec.CYCLES_PER_STEP / spec.CLOCK_HZ * 1e6,
         "wall_seconds": sum(seconds),
-        "steps_per_second": steps / rows * len(steady) / sum(steady) if rows else 0.0,
+        "steps_per_second": steps / rows * len(steady) / sum(steady),
     }
-    return {key: np.stack(arrays) for key, arrays in results.items()}, (json.dumps(record, indent=1) + "\n").encode()
+    return _stacked(signature, results), _json(record)
+
+
+def run_rows_on_host(
+    execute: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]],
+    signature: Signature,
+    state: Mapping[str, np.ndarray],
+    inputs: Mapping[str, np.ndarray],
+    device: str,
+    status: Callable[[str], None],
+) -> tuple[dict[str, np.ndarray], bytes]:
+    """The same by a function that executes the graph on the host: values by name -> values by name. There are no steps."""
+    rows = _rows(signature, inputs)
+    # Registered tensors without a value begin with zeros, as they do on a board.
+    kept = {
+        entry.input: np.asarray(state.get(entry.name, np.zeros(entry.shape)), DTYPES[entry.dtype])
+        for entry in signature.state
+        if entry.input
+    }
+    results: dict[str, list[np.ndarray]] = {entry.key: [] for entry in signature.outputs}
+    started = time.perf_counter()
+    for row in range(rows):
+        given = {entry.value: np.asarray(inputs[entry.key][row], DTYPES[entry.dtype]) for entry in signature.inputs}
+        found = execute({**kept, **given})
+        kept.update({entry.input: found[entry.output] for entry in signature.state if entry.input and entry.output})
+        for output in signature.outputs:
+            results[output.key].append(found[output.value])
+        status(f"run {row + 1} of {rows}")
+    record = {
+        "device": device,
+        "runs": rows,
+        "steps": 0,
+        "steps_per_run": 0,
+        "pe_steps": 0,
+        "simulated_us": 0.0,
+        "wall_seconds": time.perf_counter() - started,
+        "steps_per_second": 0.0,
+    }
+    return _stacked(signature, results), _json(record)
+
+
+def _rows(signature: Signature, inputs: Mapping[str, np.ndarray]) -> int:
+    """How many rows all inputs have."""
+    counts = {array.shape[0] if array.ndim else 0 for array in inputs.values()}
+    missing = [entry.key for entry in signature.inputs if entry.key not in inputs]
+    if missing or len(counts) != 1 or counts == {0}:
+        raise InputMismatch(
+            f"inputs {missing or sorted(inputs)}: give every input with the same number of rows, at least one, "
+            f"got {sorted(counts)}"
+        )
+    return counts.pop()
+
+
+def _stacked(signature: Signature, results: Mapping[str, list[np.ndarray]]) -> dict[str, np.ndarray]:
+    return {entry.key: np.stack(results[entry.key]) for entry in signature.outputs}
+
+
+def _json(record: Mapping[str, object]) -> bytes:
+    return (json.dumps(record, indent=1) + "\n").encode()

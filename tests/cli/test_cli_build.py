@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -68,6 +69,12 @@ def test_another_store_on_the_command_line(mlsdk, tmp_path):
         (["nothing_here"], exit_codes.FAILED, "no workflow 'nothing_here'"),
         (["example_workflow", "--param", "bach=1"], exit_codes.FAILED, "did you mean 'batch'"),
         (["example_workflow", "--param", "batch"], exit_codes.USAGE, "write NAME=VALUE"),
+        (["example_workflow", "--param", "batch=0"], exit_codes.FAILED, "batch of Example: 0 is not allowed; give a"),
+        (["example_workflow", "--param", "batch=1", "--param", "batch=2"], exit_codes.USAGE, "batch is given twice"),
+        (["example_workflow", "--device", "mncore2:77"], exit_codes.FAILED, "no device 'mncore2:77'; boards are"),
+        (["example_workflow", "--device", "pfvm:gpu"], exit_codes.FAILED, "or pfvm:cpu"),
+        ([""], exit_codes.FAILED, "the workflow's name is empty; give one of digits"),
+        (["nope"], exit_codes.FAILED, "give one of digits, "),
         (["example_workflow", "--option", "float_dtype=Half"], exit_codes.FAILED, "did you mean 'half'"),
         (["example_workflow", "--option", "flaot_dtype=half"], exit_codes.FAILED, "did you mean 'float_dtype'"),
         (["failing_workflow:Failing"], exit_codes.FAILED, "Fails of failing_workflow, node fc1: fc1: it does not fit"),
@@ -82,6 +89,47 @@ def test_a_failure_is_one_line_and_a_code(mlsdk, arguments, code, told):
     if code == exit_codes.FAILED:
         assert len(answer.err.splitlines()) == 1
         assert answer.err.startswith("mlsdk: ")
+
+
+def test_a_device_is_checked_before_the_store_is_asked(mlsdk):
+    mlsdk("run", "example_workflow")
+    assert mlsdk("run", "example_workflow", "--device", "mncore2:77").code == exit_codes.FAILED
+    assert mlsdk("run", "example_workflow", "--device", "mncore2:7").code == 0
+    on_host = mlsdk("build", "example_workflow", "--device", "pfvm:cpu", "--json").json
+    assert on_host["phases"]["Run"] == "built"  # other bits: another key
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("print('ran')\nx = 1\n", "it has none; it was not executed"),
+        ("import dataclasses\nclass A(dataclasses.Field): pass\nprint('ran')\n", "it was not executed"),
+        ("def f(:\n", "flow_here.py, line 1: invalid syntax"),
+        ("from mlsdk.tasks.workflow import Workflow\nclass A(Workflow):\n    pass\n1 / 0\n",
+         "flow_here.py, line 4: ZeroDivisionError: division by zero, while it was imported"),
+        ("from mlsdk.tasks.workflow import Workflow as W\nclass A(W):\n    def requires(self):\n        return [][1]\n",
+         "flow_here.py, line 4: IndexError: list index out of range"),
+        ("from mlsdk.tasks.workflow import Workflow\nclass A(Workflow):\n    pass\nexit(3)\n", "line 4: SystemExit: 3"),
+        ("from mlsdk.tasks.workflow import Workflow\nimport nothing_here\nclass A(Workflow):\n    pass\n",
+         "imports nothing_here, which is not installed"),
+    ],
+)  # fmt: skip
+def test_a_bad_workflow_file_is_said_with_its_line(mlsdk, tmp_path, monkeypatch, text, told):
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (tmp_path / "flow_here.py").write_text(text)
+    answer = mlsdk("run", str(tmp_path / "flow_here.py"))
+    sys.modules.pop("flow_here", None)
+    assert (answer.code, answer.out) == (exit_codes.FAILED, "")
+    assert told in answer.err and "bug" not in answer.err
+
+
+def test_options_are_listed_with_their_origin(mlsdk):
+    found = mlsdk("options", "--preset", "O1", "--option", "float_dtype=half", "--json").json
+    assert (found["simulation_mode"]["value"], found["simulation_mode"]["origin"]) == ("fast", "option_json O1")
+    assert (found["float_dtype"]["value"], found["float_dtype"]["origin"]) == ("half", "direct")
+    assert found["scheduler"]["choices"] == ["always_from_dram"]
+    lines = mlsdk("options").out.splitlines()
+    assert len(lines) == len(found) + 1 and lines[0].split() == ["option", "value", "origin", "allowed", "effect"]
 
 
 def test_debug_shows_the_traceback_of_the_phase(mlsdk):
@@ -129,8 +177,8 @@ def test_a_dry_run_says_what_and_why_and_builds_nothing(mlsdk, phases):
     again = mlsdk("build", "example_workflow", "--dry-run", "--json")
     assert again.code == 0
     assert {row["state"] for row in again.json} == {"cached"}
-    changed = mlsdk("build", "example_workflow", "--dry-run", "--option", "scheduler=spill_opt").out
-    assert "option scheduler: always_from_dram -> spill_opt" in changed
+    changed = mlsdk("build", "example_workflow", "--dry-run", "--option", "sa_expected_run_iters=7").out
+    assert "option sa_expected_run_iters: 1000 -> 7" in changed
 
 
 def test_a_sweep_is_a_table_and_a_log(mlsdk):

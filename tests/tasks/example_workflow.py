@@ -1,18 +1,21 @@
-"""A workflow that needs neither torch nor a real phase: the protocol in one page."""
+"""The protocol of a workflow in one page: train, compile, run. torch is imported when the program is traced.
+
+mlsdk run tests/tasks/example_workflow.py
+"""
 
 from __future__ import annotations
 
 import json
 
-import luigi
+import numpy as np
 
-from mlsdk.tasks.workflow import Artifact, Program, Step, Workflow
+from mlsdk.tasks.workflow import Artifact, IntParameter, Program, Step, Workflow, pack
 
 
 class Train(Step):
     """What the program needs before it can be traced."""
 
-    epochs = luigi.IntParameter(default=3)
+    epochs = IntParameter(1, 4096, default=3)
     artifacts = (Artifact("weights.json", "json"),)
 
     def compute(self, inputs, services):
@@ -22,12 +25,15 @@ class Train(Step):
 
 
 class Data(Step):
-    """What the board is fed."""
+    """What the board is fed: two calls."""
 
+    batch = IntParameter(1, 4096, default=4)
+    width = IntParameter(1, 4096, default=3)
     artifacts = (Artifact("inputs.npz", "arrays"),)
 
     def compute(self, inputs, services):
-        return {"inputs.npz": b"rows"}
+        rows = np.arange(2 * self.batch * self.width, dtype=np.float32)
+        return {"inputs.npz": pack({"x": rows.reshape(2, self.batch, self.width)})}
 
 
 def double(inputs):
@@ -37,20 +43,25 @@ def double(inputs):
 class Example(Workflow):
     """Train, compile, run."""
 
-    batch = luigi.IntParameter(default=4)
-    epochs = luigi.IntParameter(default=3)
+    batch = IntParameter(1, 4096, default=4)
+    epochs = IntParameter(1, 4096, default=3)
     default_options = {"float_dtype": "mixed"}
 
     def steps(self):
         return {"train": Train(epochs=self.epochs)}
 
     def program(self, name, inputs):
+        import torch
+
         weights = json.loads(inputs["train/weights.json"])
-        return Program(double, {"x": (self.batch, len(weights))})
+        return Program(double, {"x": torch.zeros(self.batch, len(weights))})
 
     def requires(self):
-        return [*self.compiled(), self.executed(Data())]
+        return [*self.compiled(), self.executed(self.data())]
+
+    def data(self):
+        return Data(batch=self.batch, width=self.epochs)
 
     def summary(self):
-        outputs = self.read(self.executed(Data()), "outputs.npz")
+        outputs = self.read(self.executed(self.data()), "outputs.npz")
         return {"batch": self.batch, "accuracy": {"torch": 0.975, "board": 0.97}, "bytes": len(outputs)}

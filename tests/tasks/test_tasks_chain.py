@@ -55,7 +55,7 @@ def test_both_schedulers_give_the_same(store, tmp_path):
     [
         ({"backprop": True}, "OptimizeOnnx"),
         ({"float_dtype": "half"}, "LayoutPlan"),
-        ({"scheduler": "spill_opt"}, "Schedule"),
+        ({"sa_expected_run_iters": 7}, "Schedule"),
         ({"envs": {"CODEGEN_DEFER_SIMPLIFY": "ReplaceAttention"}}, "OptimizeOnnx"),
         ({"envs": {"CODEGEN_SA_STEPS": "100"}}, "Schedule"),
         ({"option_json": "/opt/pfn/pfcomp/codegen/preset_options/O1.json"}, "LayoutPlan"),
@@ -74,8 +74,8 @@ def test_every_option_is_in_the_keys_of_its_phases_and_in_no_other(store):
     from mlsdk.tasks.options import OPTIONS
 
     others = {
-        "float_dtype": "half", "layout_spec": [{"trigger": "FixOutput"}], "gemm_layout_spec": [{"key": "w"}],
-        "scheduler": "spill_opt", "sa_expected_run_iters": 7, "simulation_mode": "full", "sram_budget": 0.5,
+        "float_dtype": "half", "layout_spec": None, "gemm_layout_spec": None,  # None: there is one value
+        "scheduler": None, "sa_expected_run_iters": 7, "simulation_mode": "full", "sram_budget": 0.5,
         "envs": {"A": "1"}, "backprop": True, "num_threads": 3, "out_onnx": "x", "layout_planner": None,
         "option_json": None,
     }  # fmt: skip

@@ -100,6 +100,7 @@ def test_two_files_exchanged_are_named(built, tmp_path):
     [
         (None, "is no codegen_dir, or its compile did not finish"),
         (b"{", "cannot be read"),
+        (b"[" * 100_000, "cannot be read"),
         (b"[]", "is not a manifest"),
         (b'{"files": {}, "format": 99}', "has format 99, this version reads 1"),
         (b'{"files": {"../../etc/passwd": "0"}, "format": 1}', "is no name for an artifact"),

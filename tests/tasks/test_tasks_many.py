@@ -38,10 +38,10 @@ def test_a_preview_says_what_would_be_built_and_why(store, phases):
     assert query.log(store) == query.ls(store) == []
     complete.workflow(Example(), store=store.root)
     assert set(states(complete.preview({"": Example()}, store=store.root)[""]).values()) == {"cached"}
-    changed = complete.preview({"": Example(options={"scheduler": "spill_opt"})}, store=store.root)[""]
+    changed = complete.preview({"": Example(options={"sa_expected_run_iters": 7})}, store=store.root)[""]
     by_phase = {one.phase: one for one in changed}
     assert by_phase["Schedule"].state == "build"
-    assert by_phase["Schedule"].reason == "option scheduler: always_from_dram -> spill_opt"
+    assert by_phase["Schedule"].reason == "option sa_expected_run_iters: 1000 -> 7"
     assert (by_phase["LayoutPlan"].state, by_phase["Emit"].state) == ("cached", "open")
     forced = complete.preview({"": Example()}, store=store.root, force=["Emit"])[""]
     assert {one.phase: one.reason for one in forced if one.state == "build"} == {"Emit": "forced"}
@@ -101,12 +101,11 @@ def test_a_sweep_computes_what_is_shared_once(store, phases):
 
 
 def test_a_sweep_over_an_option_and_what_is_none(store):
-    assert sweep.varied(Example(), "scheduler", "spill_opt").compile_options()["scheduler"] == "spill_opt"
     assert sweep.varied(Example(), "sram_budget", "0.5").compile_options()["sram_budget"] == 0.5
     assert sweep.varied(Example(), "float_dtype", "half").compile_options()["float_dtype"] == "half"
     with pytest.raises(WorkflowError, match="no parameter and no option 'presett'; did you mean 'preset'"):
         sweep.varied(Example(), "presett", "O1")
-    with pytest.raises(WorkflowError, match="sweep batch: 'x' is no value"):
+    with pytest.raises(WorkflowError, match="parameter batch of Example: 'x' is not allowed"):
         sweep.varied(Example(), "batch", "x")
     both = sweep.Sweep(workflow=Example(), values="O0,O1")
     assert [task.preset for task in both.requires()] == ["O0", "O1"]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,18 @@ def test_defaults_and_origins():
     [
         ({"float_dtpye": "half"}, "there is no option 'float_dtpye'; did you mean 'float_dtype'"),
         ({"float_dtype": "Half"}, "option float_dtype: 'Half' is not allowed; did you mean 'half'"),
-        ({"scheduler": "fast"}, "give one of always_from_dram, reuse_consecutive"),
+        ({"scheduler": "fast"}, "give one of always_from_dram"),
+        ({"scheduler": "spill_opt"}, "'spill_opt' is not in this version; available: always_from_dram"),
+        ({"layout_planner": "bidi"}, "'bidi' is not in this version; available: lpz"),
+        (
+            {"layout_spec": [{"key": "w"}]},
+            "layouts cannot be given by a file in this version; layouts of inputs and outputs",
+        ),
+        ({"layout_spec": ["w"]}, "entry 0 is str; write an object"),
+        ({"gemm_layout_spec": [{"key": "w"}]}, "layouts cannot be given by a file"),
+        ({"num_threads": 0}, "give a whole number from 1 to 4096, or -1"),
+        ({"num_threads": True}, "give a whole number"),
+        ({3: 1}, "an option's name is 3; names are texts"),
         ({"sram_budget": "0.5"}, "is no number; give a number from 0 to 1"),
         ({"sram_budget": True}, "is no number"),
         ({"sram_budget": float("nan")}, "is no number"),
@@ -51,10 +63,10 @@ def test_the_ends_of_a_range_are_inside(value):
 
 def test_a_preset_is_read_and_direct_options_win(tmp_path):
     preset = tmp_path / "O1.json"
-    preset.write_text(json.dumps({"scheduler": "spill_opt", "float_dtype": "half", "option_json": "ignored.json"}))
+    preset.write_text(json.dumps({"sa_expected_run_iters": 7, "float_dtype": "half", "option_json": "ignored.json"}))
     resolved = resolve({"option_json": str(preset), "float_dtype": "mixed"})
-    assert (resolved.values["scheduler"], resolved.values["float_dtype"]) == ("spill_opt", "mixed")
-    assert resolved.origins["scheduler"] == f"option_json {preset}"
+    assert (resolved.values["sa_expected_run_iters"], resolved.values["float_dtype"]) == (7, "mixed")
+    assert resolved.origins["sa_expected_run_iters"] == f"option_json {preset}"
 
 
 @pytest.mark.parametrize(
@@ -73,6 +85,7 @@ def test_a_preset_is_read_and_direct_options_win(tmp_path):
         (b'{"envs": {"CODEGEN_SA_STEP": 1}}', "no variable 'CODEGEN_SA_STEP'; did you mean 'CODEGEN_SA_STEPS'"),
         (b'{"name": "' + b"x" * 2_000_000 + b'"}', "2,000,012 bytes; a file of options has at most"),
         (b"[" * 100_000, "nested too deep"),
+        (b'{"args": ["--envs=' + b"[" * 100_000 + b'"]}', "args holds --envs, which is nested too deep"),
         (b'{"scheduler": "spill_opt",}', "line 1, column 2"),
         (b'{"a": 1,\n "a": 2}', "line 2, column 2: the name 'a' stands twice"),
         (b'{"sram_budget": NaN}', "line 1, column 17: NaN is not JSON"),
@@ -90,16 +103,32 @@ def test_a_bad_preset_is_said(tmp_path, content, told):
 
 
 def test_a_byte_order_mark_is_no_harm(tmp_path):
-    (tmp_path / "preset.json").write_bytes(b'\xef\xbb\xbf{"scheduler": "spill_opt"}')
-    assert resolve({"option_json": str(tmp_path / "preset.json")}).values["scheduler"] == "spill_opt"
+    (tmp_path / "preset.json").write_bytes(b'\xef\xbb\xbf{"float_dtype": "half"}')
+    assert resolve({"option_json": str(tmp_path / "preset.json")}).values["float_dtype"] == "half"
 
 
-def test_a_layout_file_counts_by_its_content(tmp_path):
-    for name in ("a.json", "b.json"):
-        (tmp_path / name).write_text('[{"key": "w"}]')
-    one, other = (resolve({"layout_spec": str(tmp_path / name)}) for name in ("a.json", "b.json"))
-    assert one.of_phase("LayoutPlan") == other.of_phase("LayoutPlan")
-    assert one.of_phase("LayoutPlan")["layout_spec"] == [{"key": "w"}]
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('[{"key": "w"}]', "layouts cannot be given by a file in this version"),
+        ('{"key": "w"}', "it holds dict; write a list of objects"),
+        ("[1]", "entry 0 is int; write an object"),
+        ("[" * 100_000, "nested too deep"),
+        ("[{]", "line 1, column 3"),
+    ],
+)
+def test_a_file_of_layouts_is_read_and_refused(tmp_path, content, told):
+    (tmp_path / "layouts.json").write_text(content)
+    with pytest.raises(OptionError, match=told):
+        resolve({"layout_spec": str(tmp_path / "layouts.json")})
+
+
+def test_the_page_about_options_is_current():
+    from mlsdk.tasks import option_page
+
+    written = (Path(__file__).parents[2] / "docs" / "options.md").read_text()
+    assert written == option_page.page(), "run `make docs`"
+    assert all(f"`{name}`" in written for name in OPTIONS)
 
 
 def test_each_option_names_phases_that_exist():
@@ -166,7 +195,7 @@ def test_what_is_no_preset_is_said(text):
 
 def test_every_preset_can_be_resolved_and_written_again(tmp_path):
     for name in presets.BUILT_IN:
-        resolved = resolve({"option_json": name, "layout_spec": [{"trigger": "FixOutput"}], "sram_budget": 0.75})
+        resolved = resolve({"option_json": name, "sram_budget": 0.75})
         path = tmp_path / f"{name}.json"
         path.write_text(json.dumps(presets.written(resolved.values, resolved.preset)))
         again = resolve({"option_json": str(path)})

@@ -21,6 +21,7 @@ from mlsdk.tasks.complete import BuildFailed
 from mlsdk.tasks.content import ContentTask, InstanceParameter
 from mlsdk.tasks.errors import WorkflowError
 from mlsdk.tasks.phases import Load
+from mlsdk.tasks.session import Session
 from mlsdk.tasks.workflow import Artifact, Program, Step, Workflow, arrays, pack
 
 HERE = Path(__file__).parent
@@ -43,8 +44,11 @@ def test_a_workflow_is_completed_once(store, phases):
 @pytest.mark.parametrize(
     ("task", "built"),
     [
-        (Example(batch=5), {"Trace", "OptimizeOnnx", "LayoutPlan", "Schedule", "Simulate", "Emit", "Load", "Run"}),
-        (Example(epochs=4), set(PHASES) - {"Data"}),
+        (
+            Example(batch=5),
+            {"Data", "Trace", "OptimizeOnnx", "LayoutPlan", "Schedule", "Simulate", "Emit", "Load", "Run"},
+        ),
+        (Example(epochs=4), set(PHASES)),
         (Example(options={"float_dtype": "half"}), {"LayoutPlan", "Schedule", "Simulate", "Emit", "Load", "Run"}),
         (Example(device="emu2"), set()),
     ],
@@ -247,7 +251,9 @@ def test_what_is_no_workflow_is_said(text, told):
 
 def test_parameters_are_parsed_by_their_types():
     assert find.instance(Example, {"batch": "7"}, {}, "emu2").batch == 7
-    with pytest.raises(WorkflowError, match="parameter batch of Example: 'x' is no int"):
+    with pytest.raises(
+        WorkflowError, match="parameter batch of Example: 'x' is not allowed; give a whole number from 1 to 4096"
+    ):
         find.instance(Example, {"batch": "x"}, {}, "")
     with pytest.raises(WorkflowError, match="no parameter 'bach'; did you mean 'batch'"):
         find.instance(Example, {"bach": "1"}, {}, "")
@@ -334,6 +340,49 @@ def test_a_killed_build_goes_on_behind_the_last_good_phase(root, phases):
 def test_reading_a_step_of_a_workflow_by_hand(store):
     complete.workflow(Example(), store=store.root)
     assert Data().output().exists()
-    assert Data().output().open("inputs.npz") == b"rows"
+    assert arrays(Data().output().open("inputs.npz"))["x"].shape == (2, 4, 3)
     assert not Train(epochs=77).complete()
     assert "weights.json" in str(Train().output())
+
+
+def test_a_phase_by_itself_has_the_options_of_its_workflow(store):
+    from mlsdk.tasks.phases import LayoutPlan
+
+    task = Example()
+    with Session(store).active():
+        whole = LayoutPlan(source=task.traced(), options=task.compile_options()).key_options()
+        assert LayoutPlan(source=task.traced()).key_options() == whole
+        assert whole["float_dtype"] == "mixed"
+        assert LayoutPlan(source=task.traced(), options={"float_dtype": "half"}).key_options()["float_dtype"] == "half"
+
+
+@pytest.mark.parametrize("values", [{"batch": 0}, {"batch": True}, {"batch": 1.0}, {"epochs": 10**30}])
+def test_a_parameter_has_its_range_from_python_too(values):
+    with pytest.raises(WorkflowError, match="of Example: .* is not allowed; give a whole number from 1 to 4096"):
+        Example(**values)
+
+
+def test_parameters_that_do_not_fit_together_are_said():
+    from mlsdk.workflows.train_digits import TrainDigits
+
+    with pytest.raises(WorkflowError, match="images of TrainDigits: 8 fill no batch of 64"):
+        TrainDigits(images=8)
+    with pytest.raises(WorkflowError, match="rate of TrainDigits: nan is not allowed; give a number from 0 to 1000"):
+        TrainDigits(rate=float("nan"))
+
+
+def test_a_run_on_the_host_keeps_its_state():
+    import numpy as np
+
+    from mlsdk.pipeline.ir.signature import Input, Output, Signature, State
+    from mlsdk.runtime.batch import run_rows_on_host
+
+    signature = Signature(
+        (Input("x", "float32", (2,), "x"),),
+        (Output("y", "float32", (2,), "y"),),
+        (State("w", "float32", (2,), "w", "y"),),
+    )
+    given = {"x": np.ones((3, 2))}
+    found, record = run_rows_on_host(lambda v: {"y": v["x"] + v["w"]}, signature, {}, given, "pfvm:cpu", lambda _: None)
+    assert found["y"].tolist() == [[1, 1], [2, 2], [3, 3]]
+    assert b'"runs": 3' in record
