@@ -90,10 +90,11 @@ class Lot:
 
     @cached_property
     def groups(self) -> tuple[int, ...]:
-        """The groups whose DRAM is read through lists in L1BM, if that is all."""
-        if len(self.kinds) != 1 or self.full > 1 or self.kinds[0].given is None:
+        """The groups whose DRAM is read through lists in L1BM, if that is all, and nothing comes to LM0 before all is there."""
+        kind = self.kinds[0] if len(self.kinds) == 1 else None
+        if kind is None or kind.given is None or self.full > 1 or kind.rounds * kind.lb > LB_SIZE:
             return ()
-        wanted = self.kinds[0].wanted
+        wanted = kind.wanted
         return tuple(np.unique(wanted[wanted >= 0] >> 41 & 3).tolist())
 
     @property
