@@ -18,6 +18,7 @@ from mlsdk.pipeline.ir.layout import PER_LW
 from mlsdk.pipeline.ops.emitters.order import Order
 from mlsdk.pipeline.ops.emitters.pick import FILL, ZERO, Picking, picking
 from mlsdk.pipeline.ops.emitters.pieces import (
+    LB_SIZE,
     LC_SIZE,
     LINES,
     NEAREST,
