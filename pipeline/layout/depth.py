@@ -39,8 +39,7 @@ def to_depth(planner: Planner, node: Node, window: Window, dtype: str, split: Sp
         or window.dilations != (1, 1)
         or shape[1] * s * s > BLOCK
         or int(attributes(node)["group"]) != 1
-        or x not in planner.graph.inputs
-        or planner.placed(x) is not None
+        or not planner.free(x)
         or len(planner.readers.get(x, ())) != 1
         or planner.data(w) is None
     ):

@@ -23,6 +23,7 @@ from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, ZERO, Placed, PlacedNode, PlacedValue
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, choose_lane, spread
+from mlsdk.pipeline.ops.emitters.kernels import KERNELS
 from mlsdk.pipeline.ops.table import run as run_operator
 
 BASE_DTYPE = {"float": "single", "half": "half", "mixed": "single", "double": "double"}
@@ -66,6 +67,13 @@ MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Ex
 PRODUCTS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
 
 
+def is_elementwise(node: Node) -> bool:
+    """Whether the plain rule for elementwise kernels places a node."""
+    from mlsdk.pipeline.layout.rules import RULES
+
+    return node.op not in RULES and any(op == node.op for op, _ in KERNELS)
+
+
 class Planner:
     def __init__(self, graph: Graph, options: LayoutOptions):
         self.graph, self.options = graph, options
@@ -85,6 +93,7 @@ class Planner:
                 self.readers.setdefault(name, []).append(node)
         self._halves: dict[str, str] = {}
         self.made: dict[str, PlacedNode] = {}
+        self.waiting: dict[str, Node] = {}  # result -> its node, which is planned when the result is wanted
         self.taken: set[str] = set()  # names of nodes that the node before them computes too
 
     # ---- the walk ---------------------------------------------------------------------------------------------
@@ -102,7 +111,10 @@ class Planner:
                     rule = rule_of(node, self)
                     if rule is None:
                         raise NotOnBoard("no emitter for the board")
-                    rule(self, node)
+                    if self._may_wait(node):
+                        self.waiting[node.outputs[0]] = node
+                    else:
+                        rule(self, node)
             except NotOnBoard as error:
                 misuses.append(Misuse(node.op, node.source, node.scope, str(error), node.name))
                 for name in node.outputs:  # as if it were there, so that what else is wrong is found too
@@ -113,6 +125,8 @@ class Planner:
                 raise
         if misuses:
             raise UnsupportedOperator.listing(misuses, "rewrite them, or run the function on pfvm:cpu")
+        for name in list(self.waiting):  # nothing read it
+            self._settle(name, None)
         outputs = [self._output(name) for name in self.graph.outputs]
         for name in self.graph.inputs:
             if name not in self.values:
@@ -121,6 +135,32 @@ class Planner:
             self.graph.name, self.graph.inputs, tuple(outputs), tuple(self.nodes), self.values, self.literals
         )
         return placed, tuple(self.history)
+
+    def _may_wait(self, node: Node) -> bool:
+        """Whether a node has no reason to lie anywhere yet: elementwise, of inputs that nobody has placed. It is planned when
+        its result is wanted, and its operands lie as that then does: state of an optimizer like its gradient."""
+        if not is_elementwise(node) or node.outputs[0] in (*self.graph.outputs, *self.options.fixed):
+            return False
+        out, operands = node.outputs[0], [name for name in node.inputs if name]
+        free = [n for n in operands if self.free(n) or n in self.waiting]
+        alike = any(self.shape(n) == self.shape(out) for n in free)
+        others = all(self.is_constant(n) or n in free or self.value(n).size == 1 for n in operands)
+        kept = self.result_dtype(node.op, operands, out) == self.device_dtype(out)
+        return alike and others and kept and all(self.device_dtype(n) == self.device_dtype(out) for n in free)
+
+    def _settle(self, name: str, scheme: Scheme | None) -> None:
+        """Plan a node that waits, its result in a scheme if that is known."""
+        from mlsdk.pipeline.layout.rules import rule_of
+
+        node = self.waiting.pop(name)
+        if scheme is not None and not scheme.copies:
+            for operand in filter(None, node.inputs):
+                unplaced = self.free(operand) or operand in self.waiting
+                if unplaced and self.shape(operand) == self.shape(name):
+                    self.want(operand, scheme, reason=f"like the result of {node.op}")
+        rule = rule_of(node, self)
+        assert rule is not None
+        rule(self, node)
 
     def _known(self, node: Node) -> bool:
         """Results without elements, and results of operations on none, are constants; the board computes nothing for them."""
@@ -209,6 +249,10 @@ class Planner:
     def placed(self, name: str) -> PlacedValue | None:
         return self.values.get(name)
 
+    def free(self, name: str) -> bool:
+        """An input that may still be placed anywhere, in any dtype of its kind."""
+        return name in self.graph.inputs and name not in self.values
+
     def device_dtype(self, name: str) -> str:
         if name in self.values:
             return self.values[name].device_dtype
@@ -253,6 +297,8 @@ class Planner:
     def _want(self, name: str, scheme: Scheme | None, layout: Layout | None, dtype: str | None, reason: str) -> str:
         dtype = dtype or self.device_dtype(name)
         goal = layout if layout is not None else scheme.layout(dtype)  # type: ignore[union-attr]
+        if name in self.waiting:
+            self._settle(name, scheme)
         current = self.values.get(name)
         if current is not None and current.layout == goal and current.device_dtype == dtype:
             return name

@@ -322,7 +322,7 @@ def _fusable(planner: Planner, bias: str, lanes: int, n: int, dtype_c: str) -> b
         return False
     wanted = "double" if dtype_c == "double" else "single"
     dtype = planner.device_dtype(bias)
-    free = bias in planner.graph.constants or planner.placed(bias) is None
+    free = bias in planner.graph.constants or planner.free(bias)
     if dtype != wanted and not (free and wanted == "single" and dtype == "half"):
         return False
     return lanes // BLOCK * (4 if wanted == "double" else 2) * 4 <= LB_BIAS_SIZE

@@ -94,7 +94,7 @@ def plane_of(planner: Planner, name: str, dtype: str = "") -> tuple[str, Plane]:
     scheme = planner.scheme_of(name)
     plane = Plane.of(shape, scheme) if scheme is not None else None
     if plane is None:
-        free = planner.placed(name) is None or planner.is_constant(name)
+        free = planner.free(name) or planner.is_constant(name)
         scheme = plane_scheme(shape, split_for(shape, dtype or planner.device_dtype(name)))
         name = planner.want(name, scheme, (dtype or None) if free else None, reason="input of a window")
         plane = Plane.of(shape, scheme)
@@ -238,7 +238,7 @@ def _fusable(planner: Planner, bias: str, dtype: str, channels: int) -> bool:
     """Whether a bias can start the accumulators: singles (doubles), small enough for L1BM."""
     wanted = "double" if dtype == "double" else "single"
     have = planner.device_dtype(bias)
-    free = planner.is_constant(bias) or planner.placed(bias) is None
+    free = planner.is_constant(bias) or planner.free(bias)
     return (have == wanted or (free and have == "half")) and channels <= (1024 if dtype == "double" else 2048)
 
 
@@ -292,7 +292,7 @@ def _depthwise(planner: Planner, node: Node, window: Window, x: str, w: str, bia
     half = planner.halves and planner.device_dtype(x) != "double"
     compute = "double" if planner.device_dtype(x) == "double" else "single"
     have = {name: planner.device_dtype(name) for name in (w, bias) if name}
-    if any(planner.placed(n) is not None and not planner.is_constant(n) and d != compute for n, d in have.items()):
+    if any(not planner.free(n) and not planner.is_constant(n) and d != compute for n, d in have.items()):
         return False
     taps = window.kernel[0] * (window.kernel[1] if len(window.kernel) > 1 else 1)
     if taps * QUAD_LW[compute] > WEIGHTS_LW:

@@ -1,0 +1,94 @@
+"""What the planner decides: where nodes wait, what becomes one node, which results are halves."""
+
+import numpy as np
+
+from mlsdk.pipeline.ir.graph import Graph, Node, Value
+from mlsdk.pipeline.layout import LayoutOptions, plan
+from mlsdk.pipeline.ops.emitters.fused import FUSED
+
+SHAPE = (256, 1024)
+
+
+def graph(nodes, inputs, outputs, shapes=None, constants=None):
+    constants, shapes = constants or {}, shapes or {}
+    names = {name for node in nodes for name in (*node.inputs, *node.outputs)} | set(inputs)
+    values = {n: Value(n, "float32", tuple(shapes.get(n, SHAPE))) for n in names}
+    values |= {n: Value(n, str(a.dtype), a.shape) for n, a in constants.items()}
+    return Graph("g", tuple(inputs), tuple(outputs), tuple(nodes), values, constants)
+
+
+def placed(g, float_dtype="mixed"):
+    return plan(g, LayoutOptions(float_dtype))[0]
+
+
+def test_state_lies_like_its_gradient():
+    """momentum * 0.9 is planned when the sum wants it, so that nothing has to be laid out anew."""
+    nodes = [
+        Node("decay", "Mul", ("momentum", "rate"), ("kept",)),
+        Node("gradient", "MatMul", ("a", "b"), ("g",)),
+        Node("sum", "Add", ("kept", "g"), ("next",)),
+    ]
+    shapes = {"a": (256, 64), "b": (64, 1024), "rate": ()}
+    found = placed(graph(nodes, ("momentum", "a", "b"), ("next",), shapes, {"rate": np.array(0.9, np.float32)}))
+    assert not [n for n in found.nodes if n.node.op == "MNCoreLayoutSwitch"]
+    assert found.values["momentum"].scheme == found.values["next"].scheme
+
+
+def test_a_node_that_waits_and_nothing_reads_is_planned_too():
+    nodes = [Node("twice", "Mul", ("x", "rate"), ("y",)), Node("copy", "Neg", ("y",), ("z",))]
+    found = placed(graph(nodes, ("x",), ("z",), {"rate": ()}, {"rate": np.array(2.0, np.float32)}))
+    assert {"x", "z"} <= set(found.values)
+
+
+def test_elementwise_nodes_become_one():
+    nodes = [Node("add", "Add", ("x", "y"), ("s",)), Node("relu", "Relu", ("s",), ("r",))]
+    found = placed(graph(nodes, ("x", "y"), ("r",)))
+    assert [(n.node.name, n.kernel) for n in found.nodes] == [("relu", FUSED)] and "s" not in found.values
+
+
+def test_a_value_that_others_read_stays():
+    nodes = [
+        Node("add", "Add", ("x", "y"), ("s",)),
+        Node("relu", "Relu", ("s",), ("r",)),
+        Node("mul", "Mul", ("s", "r"), ("p",)),
+    ]
+    found = placed(graph(nodes, ("x", "y"), ("p",)))
+    assert "s" in found.values and found.nodes[-1].node.outputs == ("p",)
+    found = placed(graph(nodes[:2], ("x", "y"), ("r", "s")))
+    assert {"r", "s"} <= set(found.values)
+
+
+def conv(relu_is_read_alone):
+    nodes = [Node("conv", "Conv", ("x", "w"), ("c",), {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)})]
+    nodes.append(Node("relu", "Relu", ("c",), ("r",)))
+    shape = (1, 16, 8, 8)
+    shapes = dict.fromkeys(("x", "c", "r"), shape)
+    outputs = ("r",) if relu_is_read_alone else ("r", "c")
+    return graph(nodes, ("x",), outputs, shapes, {"w": np.ones((16, 16, 3, 3), np.float32)})
+
+
+def test_relu_is_computed_by_the_convolution_before_it():
+    found = placed(conv(True))
+    assert [n.node.attrs.get("activation") for n in found.nodes if n.emitter == "conv"] == ["Relu"]
+    assert "c" not in found.values
+
+
+def test_a_convolution_whose_result_is_an_output_keeps_it():
+    found = placed(conv(False))
+    assert [n.node.attrs.get("activation") for n in found.nodes if n.emitter == "conv"] == [None]
+
+
+def test_what_only_products_read_is_stored_as_half():
+    nodes = [
+        Node("exp", "Exp", ("x",), ("e",)),
+        Node("square", "Mul", ("e", "e"), ("s",)),
+        Node("product", "MatMul", ("s", "w"), ("y",)),
+    ]
+    shapes = {"y": (256, 32)}
+    weights = {"w": np.ones((1024, 32), np.float32)}
+    found = placed(graph(nodes, ("x",), ("y",), shapes, weights))
+    assert found.values["s"].device_dtype == "half"
+    found = placed(graph(nodes, ("x",), ("y", "s"), shapes, weights))
+    assert found.values["s"].device_dtype == "single"
+    found = placed(graph(nodes, ("x",), ("y",), shapes, weights), "float")
+    assert found.values["s"].device_dtype == "single"
