@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlsdk.cli import exit_codes, texts
+from mlsdk.cli import exit_codes, reasons, texts
+from mlsdk.errors import OptionError
 
 if TYPE_CHECKING:
     from mlsdk.store import Store
@@ -80,7 +81,10 @@ def ls(
 
     only.update(since=_ago(newer), until=_ago(older), larger=texts.parse_size(larger) if larger else None)
     wanted = dict(_assignment(text) for text in options)
-    rows = query.ls(opened(context), **only, options=wanted, limit=limit or None)
+    found = opened(context)
+    rows = query.ls(found, **only, options=wanted, limit=limit or None)
+    if not rows and only["kind"] and only["kind"] not in (kinds := query.kinds(found)):
+        raise OptionError(f"--kind {only['kind']}: there is no such kind here; there are {', '.join(kinds) or 'none'}")
     if as_json:
         texts.echo_json(rows)
         return
@@ -115,6 +119,9 @@ def show(context: click.Context, ref: str, as_json: bool) -> None:
         texts.echo_json(facts)
         return
     click.echo(f"{facts['phase']} (version {facts['version']}) of {texts.clean(facts['label']) or 'a function'}")
+    if facts["also"]:
+        click.echo(f"         {texts.clean(ref)} is its newest result; also {texts.clean(ref)}/PHASE, "
+                   f"PHASE one of {texts.clean(', '.join(facts['also']))}")  # fmt: skip
     click.echo(f"key      {facts['recipe']}")
     click.echo(f"created  {texts.moment(facts['created'])} in {facts['seconds']:.2f} s on {facts['host']}")
     for title in ("options", "inputs", "tools"):
@@ -132,9 +139,10 @@ def show(context: click.Context, ref: str, as_json: bool) -> None:
 
 @store.command()
 @click.argument("ref")
+@click.option("--text", "as_text", is_flag=True, help="As text, unpacked; on a terminal it is shown so anyway.")
 @as_json
 @click.pass_context
-def cat(context: click.Context, ref: str, as_json: bool) -> None:
+def cat(context: click.Context, ref: str, as_text: bool, as_json: bool) -> None:
     """Write an artifact to standard output, verified."""
     from mlsdk.store import query
 
@@ -143,6 +151,8 @@ def cat(context: click.Context, ref: str, as_json: bool) -> None:
     if as_json:
         facts = query.find(found, ref)
         texts.echo_json({"digest": facts.digest, "size": len(data), "text": _text(data), "base64": _base64(data)})
+    elif as_text or sys.stdout.isatty():
+        click.echo(_readable(data, ref), nl=False)
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -160,18 +170,7 @@ def why(context: click.Context, target: str, as_json: bool) -> None:
     if as_json:
         texts.echo_json(answers)
         return
-    for answer in answers:
-        title = f"{answer['phase']} of {texts.clean(answer['label']) or 'a function'}"
-        if answer["outcome"] == "cached":
-            when = f", built {texts.moment(answer['built_at'])}" if answer["built_at"] else ""
-            click.echo(f"{title}: from the store{when}")
-        else:
-            click.echo(f"{title}: {answer['outcome']} {texts.moment(answer['at'])}")
-        for change in answer["changes"]:
-            before, after = (_value(change[side]) for side in ("before", "after"))
-            click.echo(f"    {texts.clean(change['part'])}: {before} -> {after}")
-        if answer["reason"] and not answer["changes"]:
-            click.echo(f"    because {texts.clean(answer['reason'])}")
+    reasons.show(answers)
 
 
 @store.command()
@@ -248,7 +247,7 @@ def diff(context: click.Context, a: str, b: str, as_json: bool) -> None:
     for title in ("options", "inputs"):
         for row in found[title]:
             where = f"{row['phase']} " if row["phase"] else ""
-            click.echo(f"{where}{texts.clean(row['part'])}: {_value(row['a'])} -> {_value(row['b'])}")
+            click.echo(f"{where}{texts.clean(row['part'])}: {texts.value(row['a'])} -> {texts.value(row['b'])}")
     for row in found["numbers"]:
         click.echo(f"{texts.clean(row['artifact'])} {texts.clean(row['name'])}: {_change(row['a'], row['b'])}")
     for row in found["seconds"]:
@@ -256,7 +255,9 @@ def diff(context: click.Context, a: str, b: str, as_json: bool) -> None:
         click.echo(f"{row['phase']} seconds: {_change(row['a'], row['b'])} ({outcomes})")
     for row in found["artifacts"]:
         sizes = f"{texts.size(row['size_a'])} -> {texts.size(row['size_b'])}"
-        click.echo(f"{row['phase']} {texts.clean(row['name'])}: {_value(row['a'])} -> {_value(row['b'])} ({sizes})")
+        click.echo(
+            f"{row['phase']} {texts.clean(row['name'])}: {texts.value(row['a'])} -> {texts.value(row['b'])} ({sizes})"
+        )
     for side in ("a", "b"):
         if found[f"only_{side}"]:
             click.echo(f"only in {side}: {', '.join(found[f'only_{side}'])}")
@@ -482,14 +483,6 @@ def _ago(age: str | None) -> float | None:
     return time.time() - texts.parse_age(age) if age else None
 
 
-def _value(value: Any) -> str:
-    from mlsdk.store.digest import is_digest
-
-    if value is None:
-        return "absent"
-    return texts.short(value) if is_digest(value) else texts.clean(value)
-
-
 def _assignment(text: str) -> tuple[str, Any]:
     import json
 
@@ -500,6 +493,16 @@ def _assignment(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except (ValueError, RecursionError):
         return name, value
+
+
+def _readable(data: bytes, ref: str) -> str:
+    """An artifact as text, unpacked where it is packed."""
+    from mlsdk.cli.packed import unpacked
+
+    text = _text(unpacked(data, ref))
+    if text is None or "\0" in text:
+        raise OptionError(f"{ref} is no text ({len(data):,} bytes); redirect it into a file, without --text")
+    return text
 
 
 def _text(data: bytes) -> str | None:

@@ -51,6 +51,15 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in str(text))
 
 
+def value(given: Any) -> str:
+    """A part of a key, or an artifact: a digest by its start."""
+    from mlsdk.store.digest import is_digest
+
+    if given is None:
+        return "absent"
+    return short(given) if is_digest(given) else clean(given)
+
+
 def parse_age(text: str) -> float:
     """`90s`, `15m`, `3h`, `7d`, `2w` as seconds."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,16 @@ from mlsdk.store import owner
 from mlsdk.store.errors import StoreFull, StoreReadOnly
 from mlsdk.store.failpoints import hit
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = {
+    errno.ENOSPC: "no space left in",
+    errno.EDQUOT: "the disk quota is used up for",
+    errno.EFBIG: "a file would be larger than the limit of this process allows (ulimit -f) in",
+}
+_MORE = {
+    errno.ENOSPC: "free some, for example with `mlsdk store gc`, and run the same command again",
+    errno.EDQUOT: "free some, for example with `mlsdk store gc`, and run the same command again",
+    errno.EFBIG: "raise the limit, and run the same command again",
+}
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 Buffer = bytes | memoryview
@@ -97,19 +107,33 @@ def remove(path: Path) -> None:
 
 
 def read_regular(path: Path) -> bytes:
-    """All bytes of a regular file; a symbolic link is not followed."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    """All bytes of a regular file; a symbolic link is not followed, and a pipe not waited for."""
+    descriptor = _open_regular(path)
     with open(descriptor, "rb", buffering=0) as file:
         return file.read()
+
+
+def read_start(path: Path, count: int) -> bytes:
+    """The first bytes of a regular file."""
+    descriptor = _open_regular(path)
+    try:
+        return os.read(descriptor, count)
+    finally:
+        os.close(descriptor)
+
+
+def _open_regular(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EISDIR, "it is no regular file", str(path))
+    return descriptor
 
 
 def explain(error: OSError, root: Path, need: int = 0) -> Exception:
     """The error of ours for an error of the operating system that the environment caused; else the same error."""
     if error.errno in _FULL:
-        return StoreFull(
-            f"no space left in {root} (need {need:,} bytes, free {free_bytes(root):,}); "
-            "free some, for example with `mlsdk store gc`, and run the same command again"
-        )
+        return StoreFull(f"{_FULL[error.errno]} {root}{_numbers(root, need)}; {_MORE[error.errno]}")
     if error.errno in _READ_ONLY:
         return StoreReadOnly(
             f"the store {root} is read-only: {error.strerror}; set MLSDK_STORE to a folder that you can write"
@@ -117,12 +141,23 @@ def explain(error: OSError, root: Path, need: int = 0) -> Exception:
     return error
 
 
-def free_bytes(root: Path) -> int:
-    try:
-        facts = os.statvfs(root)
-    except OSError:
-        return 0
-    return facts.f_bavail * facts.f_frsize
+def free_bytes(root: Path) -> int | None:
+    """Bytes that can be written; None when the system does not say."""
+    for place in (root, *root.parents):
+        try:
+            facts = os.statvfs(place)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        return facts.f_bavail * facts.f_frsize
+    return None
+
+
+def _numbers(root: Path, need: int) -> str:
+    free = free_bytes(root)
+    known = [f"need {need:,} bytes"] * bool(need) + [f"free {free:,} bytes"] * (free is not None)
+    return f" ({', '.join(known)})" if known else ""
 
 
 def _write_halves(descriptor: int, chunks: Sequence[Buffer], point: str) -> None:

@@ -256,7 +256,7 @@ class Index:
             )
         if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and "read" not in _name(error)):
             return StoreFull(
-                f"no space left in {self.root} (free {files.free_bytes(self.root):,} bytes, {reason}); "
+                f"no space left in {self.root} ({reason}, free {_bytes(files.free_bytes(self.root))}); "
                 "free some and run the same command again"
             )
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
@@ -270,6 +270,10 @@ class Index:
 
 
 _READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+
+def _bytes(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,} bytes"
 
 
 def _only_reads(action: int, one: str | None, other: str | None, *_: object) -> int:

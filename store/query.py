@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from mlsdk.store import actions, codec, schema
+from mlsdk.store import actions, causes, codec, schema
 from mlsdk.store import digest as digests
 from mlsdk.store.actions import Action, Output
 from mlsdk.store.errors import NotFound
@@ -152,7 +153,23 @@ def _by_words(connection: sa.Connection, text: str) -> Ref:
         recipe = _newest(connection, only_label, only_phase)
         if recipe is not None:
             return Ref(_action(connection, recipe), None)
-    raise NotFound(f"nothing in the store is named {text!r}; `mlsdk store ls` and `mlsdk store log` list what there is")
+    raise NotFound(
+        f"nothing in the store is named {text!r}{_near(connection, text)}; "
+        "`mlsdk store ls` and `mlsdk store log` list what there is"
+    )
+
+
+def _near(connection: sa.Connection, text: str) -> str:
+    """`; did you mean 'digits/Emit'?`, for another case of the letters above all."""
+    known = connection.execute(sa.select(_E.c.label, _E.c.phase).distinct().limit(10_000)).all()
+    names = {name for label, phase in known for name in (label, phase, f"{label}/{phase}") if name}
+    by_case = {name.lower(): name for name in sorted(names)}
+    head = text.lower()
+    for at in (len(head), *(place for place in range(len(head) - 1, 0, -1) if head[place] == "/")):
+        if head[:at] in by_case and by_case[head[:at]] != text[:at]:
+            return f"; did you mean {by_case[head[:at]] + text[at:]!r}?"
+    close = difflib.get_close_matches(head, by_case, n=1)
+    return f"; did you mean {by_case[close[0]]!r}?" if close and by_case[close[0]] != text else ""
 
 
 def _of_build_number(connection: sa.Connection, text: str) -> Ref:
@@ -193,9 +210,10 @@ def ancestors(connection: sa.Connection, recipe: str) -> list[Action]:
     """Everything that a result was made from, the nearest first."""
     found: dict[str, Action] = {}
     waiting = [recipe]
+    near = _of_same_build(connection, recipe)
     while waiting:
         row = connection.execute(sa.select(_A.c.id).where(_A.c.recipe == waiting.pop(0))).one()
-        for _name, _digest, other in _makers(connection, row.id):
+        for _name, _digest, other in _makers(connection, row.id, near):
             if other is not None and other != recipe and other not in found:
                 found[other] = _action(connection, other)
                 waiting.append(other)
@@ -240,6 +258,7 @@ def show(store: Store, text: str) -> dict[str, Any]:
     action, recipe = ref.action, ref.action.recipe
     with store.index.read() as connection:
         known = actions.load(connection, action.digest)
+        others = _phases_of(connection, text) - {action.phase}
     stored = known.stored if known else {}
     return {
         "recipe": action.digest,
@@ -253,7 +272,7 @@ def show(store: Store, text: str) -> dict[str, Any]:
         "product": action.product,
         "options": codec.plain(recipe.options),
         "inputs": dict(recipe.inputs),
-        "tools": dict(recipe.tools),
+        "tools": {name: version for name, version in recipe.tools.items() if name != "artifacts"},
         "outputs": [
             {
                 "name": output.name,
@@ -266,7 +285,19 @@ def show(store: Store, text: str) -> dict[str, Any]:
             for _name, output in sorted(action.outputs.items())
         ],
         "artifact": ref.output.name if ref.output else None,
+        "also": sorted(others),
     }
+
+
+def _phases_of(connection: sa.Connection, label: str) -> set[str]:
+    """The phases that a label alone may mean."""
+    return set(connection.execute(sa.select(_E.c.phase).where(_E.c.label == label).distinct()).scalars())
+
+
+def kinds(store: Store) -> list[str]:
+    """All kinds of artifacts."""
+    with store.index.read() as connection:
+        return list(connection.execute(sa.select(_F.c.kind).distinct().order_by(_F.c.kind)).scalars())
 
 
 # -- why -------------------------------------------------------------------------------------------------------------
@@ -278,7 +309,17 @@ def why(store: Store, text: str = "") -> list[dict[str, Any]]:
         rows = _events_for(connection, text)
         if not rows:
             raise NotFound(f"no build of {text or 'anything'} is in the history; `mlsdk store log` lists what there is")
-        return [_why(connection, row) for row in rows]
+        whole = _of_build(connection, rows[0].build_id, sa.true())
+        answers = [_why(connection, row) for row in whole]
+        causes.attach(answers, _givers(connection, [row.recipe for row in whole]))
+        wanted = {row.position for row in rows}
+        return [answer for row, answer in zip(whole, answers) if row.position in wanted]
+
+
+def _givers(connection: sa.Connection, recipes: Sequence[str]) -> dict[str, str]:
+    """Digest of an artifact -> key, for the results of a build."""
+    query = sa.select(_F.c.digest, _A.c.recipe).join(_A).where(_A.c.recipe.in_(list(recipes)))
+    return {digest: recipe for digest, recipe in connection.execute(query)}
 
 
 _EVENT = sa.select(_E, _B.c.started).join(_B, _B.c.id == _E.c.build_id)
@@ -326,22 +367,36 @@ def _why(connection: sa.Connection, row: Any) -> dict[str, Any]:
         "reason": built.reason if built else "",
         "previous": None,
         "changes": [],
+        "since": [],  # what changed since the build before this one, also where the store had the result
     }
-    if built is None:
-        return answer
-    query = (
-        _EVENT.where(_E.c.label == built.label, _E.c.phase == built.phase, _E.c.recipe != built.recipe)
-        .where(_E.c.build_id < built.build_id)
-        .order_by(_E.c.build_id.desc(), _E.c.position.desc())
-    )
-    before = connection.execute(query.limit(1)).first()
+    before = _before(connection, row)
+    if before is not None and before.recipe != row.recipe:
+        answer["since"] = _changes(before, row)
+    before = _before(connection, built, _E.c.recipe != built.recipe) if built is not None else None
     if before is not None:
         answer["previous"] = before.recipe
-        answer["changes"] = [
-            {"part": change.part, "before": codec.plain(change.before), "after": codec.plain(change.after)}
-            for change in changes(before.parts, built.parts)
-        ]
+        answer["changes"] = _changes(before, built)
+    if row.outcome != "cached":
+        answer["since"] = answer["changes"] if _changed_key(answer["reason"]) else []
     return answer
+
+
+def _changed_key(reason: str) -> bool:
+    """False where something else than its key made a phase run: what was before says nothing then."""
+    return not reason.startswith(("forced", "its result was", "first build"))
+
+
+def _before(connection: sa.Connection, row: Any, *only: Any) -> Any:
+    """The newest event of the same phase and label in an earlier build."""
+    query = _EVENT.where(_E.c.label == row.label, _E.c.phase == row.phase, _E.c.build_id < row.build_id, *only)
+    return connection.execute(query.order_by(_E.c.build_id.desc(), _E.c.position.desc()).limit(1)).first()
+
+
+def _changes(before: Any, after: Any) -> list[dict[str, Any]]:
+    return [
+        {"part": change.part, "before": codec.plain(change.before), "after": codec.plain(change.after)}
+        for change in changes(before.parts, after.parts)
+    ]
 
 
 # -- log -------------------------------------------------------------------------------------------------------------
@@ -421,40 +476,50 @@ def deps(store: Store, text: str, down: bool = False, depth: int = 32) -> dict[s
     """What a result was made from (or, down, what was made from it), as a tree."""
     ref = find(store, text)
     with store.index.read() as connection:
-        return _tree(connection, ref.action.digest, down, depth, set())
+        near = _of_same_build(connection, ref.action.digest, text)
+        return _tree(connection, ref.action.digest, down, depth, set(), near)
 
 
-def _tree(connection: sa.Connection, recipe: str, down: bool, depth: int, seen: set[str]) -> dict[str, Any]:
+def _of_same_build(connection: sa.Connection, recipe: str, text: str = "") -> set[str]:
+    """Keys of all results of a build that has this one: of the build that `text` names, or of the newest."""
+    build = sa.select(sa.func.max(_E.c.build_id)).where(_E.c.recipe == recipe).scalar_subquery()
+    number: Any = _number(text, text[1:].partition("/")[0]) if text.startswith("@") else build
+    return set(connection.execute(sa.select(_E.c.recipe).where(_E.c.build_id == number)).scalars())
+
+
+def _tree(
+    connection: sa.Connection, recipe: str, down: bool, depth: int, seen: set[str], near: set[str]
+) -> dict[str, Any]:
     row = connection.execute(sa.select(_A.c.id, _A.c.phase, _A.c.label).where(_A.c.recipe == recipe)).one()
     node: dict[str, Any] = {"recipe": recipe, "phase": row.phase, "label": row.label}
     if recipe in seen or depth == 0:
         node["seen"] = True  # shown in full elsewhere in the tree
         return node
     seen.add(recipe)
-    step = _users if down else _makers
     node["down" if down else "up"] = [
         {
             "name": name,
             "digest": digest,
-            "action": _tree(connection, other, down, depth - 1, seen) if other is not None else None,
+            "action": _tree(connection, other, down, depth - 1, seen, near) if other is not None else None,
         }
-        for name, digest, other in step(connection, row.id)
+        for name, digest, other in (_users(connection, row.id) if down else _makers(connection, row.id, near))
     ]
     return node
 
 
-def _makers(connection: sa.Connection, action: int) -> list[tuple[str, str, str | None]]:
-    """(input name, digest, the newest action that gave it)."""
-    maker = (
-        sa.select(_A.c.recipe)
-        .join(_F)
-        .where(_F.c.digest == _I.c.digest)
-        .order_by(_A.c.created.desc())
-        .limit(1)
-        .scalar_subquery()
+def _makers(connection: sa.Connection, action: int, near: set[str]) -> list[tuple[str, str, str | None]]:
+    """(input name, digest, the action that gave it). Equal bytes may have several makers: one of `near`, else the newest."""
+    query = (
+        sa.select(_I.c.name, _I.c.digest, _A.c.recipe)
+        .select_from(_I.outerjoin(_F, _F.c.digest == _I.c.digest).outerjoin(_A, _A.c.id == _F.c.action_id))
+        .where(_I.c.action_id == action)
+        .order_by(_I.c.name, _A.c.created.desc())
     )
-    query = sa.select(_I.c.name, _I.c.digest, maker).where(_I.c.action_id == action).order_by(_I.c.name)
-    return [(name, digest, recipe) for name, digest, recipe in connection.execute(query)]
+    found: dict[str, tuple[str, str, str | None]] = {}
+    for name, digest, recipe in connection.execute(query):
+        if name not in found or (recipe in near and found[name][2] not in near):
+            found[name] = (name, digest, recipe)
+    return list(found.values())
 
 
 def _users(connection: sa.Connection, action: int) -> list[tuple[str, str, str | None]]:

@@ -71,7 +71,8 @@ def changes(before: str, after: str) -> list[Change]:
             one, other = old[group].get(name), new[group].get(name)
             # 1 == 1.0 == True in Python, and not in a key.
             if (name in old[group]) != (name in new[group]) or codec.canonical(one) != codec.canonical(other):
-                found.append(Change(f"{word} {name}", one, other))
+                part = name if (word, name) == ("tool", "artifacts") else f"{word} {name}"
+                found.append(Change(part, one, other))
     return found
 
 

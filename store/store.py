@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from mlsdk.store import actions, files, history, locks, owner, rebuild, schema
 from mlsdk.store import digest as digests
 from mlsdk.store.actions import Action, Output
-from mlsdk.store.errors import BadName, NonDeterministic, NotAStore, ObjectLost, StoreReadOnly
+from mlsdk.store.errors import BadName, NonDeterministic, NotAStore, ObjectLost, StoreError, StoreReadOnly
 from mlsdk.store.failpoints import hit
 from mlsdk.store.index import TIMEOUT, Index
 from mlsdk.store.lease import FileLeases, Leases
@@ -407,7 +407,10 @@ def _prepare(root: Path, read_only: bool | None, folders: tuple[str, ...] = FOLD
     except FileExistsError:
         raise NotAStore(f"{root} is not a folder; set MLSDK_STORE to a folder") from None
     except OSError as error:
-        raise files.explain(error, root) from error
+        told = files.explain(error, root)
+        if isinstance(told, StoreError):
+            raise told from error
+        raise NotAStore(f"{root}: {error.strerror}; set MLSDK_STORE to a folder that can be written") from error
     return read_only
 
 

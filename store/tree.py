@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ class Tree(Protocol):
 
     def stat(self, name: str) -> Stat | None: ...
 
-    def settled(self, stat: Stat) -> bool:
+    def settled(self, known: Stat) -> bool:
         """True when a changed file is sure to have another stat."""
 
     def names(self, folder: str) -> Iterator[tuple[str, str]]:
@@ -75,6 +76,7 @@ class FolderTree:
             for name, chunks in items:
                 waiting[self.path(name)] = files.write_aside(self.root / "tmp", chunks, point)
             for target, temporary in waiting.items():
+                self._clear(target)
                 files.place(temporary, target, point)
             # Also for files that were there: who renamed them may not have come to its own fsync.
             files.fsync_folders({path.parent for path in (*waiting, *map(self.path, also))}, point)
@@ -85,11 +87,7 @@ class FolderTree:
     def read(self, name: str, count: int | None = None) -> bytes:
         if count is None:
             return files.read_regular(self.path(name))
-        descriptor = os.open(self.path(name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            return os.read(descriptor, count)
-        finally:
-            os.close(descriptor)
+        return files.read_start(self.path(name), count)
 
     def stat(self, name: str) -> Stat | None:
         try:
@@ -98,8 +96,8 @@ class FolderTree:
             return None
         return (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
 
-    def settled(self, stat: Stat) -> bool:
-        return time.time_ns() - int(max(stat[2], stat[3])) > SETTLED_NS
+    def settled(self, known: Stat) -> bool:
+        return time.time_ns() - int(max(known[2], known[3])) > SETTLED_NS
 
     def names(self, folder: str) -> Iterator[tuple[str, str]]:
         prefix = f"{folder}/" if folder else ""
@@ -108,7 +106,20 @@ class FolderTree:
             yield prefix + entry.name, "file" if plain else "folder" if is_folder else "other"
 
     def remove(self, name: str) -> None:
+        self._clear(self.path(name))
         files.remove(self.path(name))
+
+    def _clear(self, path: Path) -> None:
+        """A folder where a file has to be cannot be replaced or unlinked: it moves to quarantine as it is."""
+        try:
+            is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
+        except OSError:
+            return
+        if is_folder:
+            number = 0
+            while os.path.lexists(target := self.root / "quarantine" / f"{path.parent.name}{path.name}.{number}"):
+                number += 1
+            os.rename(path, target)
 
     def move(self, name: str, target: str) -> bool:
         try:
@@ -118,13 +129,18 @@ class FolderTree:
         return True
 
     def keep_copy(self, name: str, target: str) -> None:
-        """A second name, or a copy where the file system has no hard links."""
+        """A second name, or a copy where the file system has no hard links; what is no file is moved."""
         try:
             os.link(self.path(name), self.path(target), follow_symlinks=False)
         except FileNotFoundError:
             pass
         except OSError:
-            self.path(target).write_bytes(files.read_regular(self.path(name)))
+            try:
+                data = files.read_regular(self.path(name))
+            except OSError:
+                self.move(name, target)
+            else:
+                self.path(target).write_bytes(data)
 
     def size_of(self, folder: str) -> int:
         return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(self.root / folder))

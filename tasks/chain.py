@@ -80,8 +80,8 @@ def build_chain(
     session = Session(store or stores.open(), listener, label, force, facts=facts)
     with session.active():
         if not isinstance(source, Trace):
-            source, action, new = publish_traced(session.store, source, label)
-            session.note(Done(source, action, "built" if new else "cached"))
+            source, action, reason = publish_traced(session.store, source, label)
+            session.note(Done(source, action, "built" if reason else "cached", reason=reason))
         goals: list[luigi.Task] = [TASKS[name](source=source, options=given) for name in phases]
         engine.complete(goals or [source], session, scheduler)
     return collect(session, goals or [source], resolved, label or source.label, time.perf_counter() - clock)

@@ -67,8 +67,8 @@ class TracedFunction(Trace):
         return self.name
 
 
-def publish_traced(store: Store, artifacts: Mapping[str, bytes], label: str) -> tuple[TracedFunction, Action, bool]:
-    """Publish what the caller traced. The task, its action, and whether the contents are new."""
+def publish_traced(store: Store, artifacts: Mapping[str, bytes], label: str) -> tuple[TracedFunction, Action, str]:
+    """Publish what the caller traced. The task, its action, and why it is new; empty when the store has it."""
     promised = {artifact.name: artifact for artifact in TRACE.gives}
     missing = [name for name, one in promised.items() if name not in artifacts and not one.optional]
     extra = sorted(artifacts.keys() - promised.keys())
@@ -81,9 +81,10 @@ def publish_traced(store: Store, artifacts: Mapping[str, bytes], label: str) -> 
     recipe: Recipe = task.recipe({})
     known = store.get(recipe)
     if known is not None:
-        return task, known, False
+        return task, known, ""
+    reason = store.reason(recipe, label)
     kinds = {name: one.kind for name, one in promised.items()}
-    return task, store.publish(recipe, artifacts, kinds=kinds, label=label), True
+    return task, store.publish(recipe, artifacts, kinds=kinds, label=label), reason
 
 
 @dataclass(frozen=True)

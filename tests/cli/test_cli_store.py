@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mlsdk.cli import exit_codes
-from mlsdk.store import query
+from mlsdk.store import Recipe, query
 from mlsdk.tasks.phases import PHASES
 
 VERBS = {
@@ -72,11 +72,50 @@ def test_cat_writes_the_bytes(filled):
 
 def test_why_says_which_part_of_the_key_changed(filled):
     answer = filled("store", "why", "example_workflow/LayoutPlan")
-    assert answer.out.splitlines()[1] == "    option float_dtype: mixed -> half"
+    assert answer.out.splitlines() == [
+        "because LayoutPlan of example_workflow: option float_dtype: mixed -> half",
+        "    built again: LayoutPlan",
+    ]
     found = filled("store", "why", "example_workflow/LayoutPlan", "--json").json
     assert found[0]["changes"] == [{"part": "option float_dtype", "before": "mixed", "after": "half"}]
+    assert found[0]["causes"][0]["part"] == "option float_dtype"
+    emit = filled("store", "why", "example_workflow/Emit").out
+    assert emit.splitlines()[0] == "because LayoutPlan of example_workflow: option float_dtype: mixed -> half"
     everything = filled("store", "why").out
+    assert "    built again: LayoutPlan, Schedule, Simulate, Emit, Load, Run" in everything
     assert "Train of example_workflow: from the store, built" in everything
+
+
+def test_cat_unpacks_text_when_asked(mlsdk, store):
+    import zstandard
+
+    packed = zstandard.ZstdCompressor().compress(b"nop/1")
+    store.publish(Recipe("P", 1), {"model.vsm.zst": packed, "x.npz": b"PK\0\x80", "bad.zst": packed[:9]}, label="d")
+    key = Recipe("P", 1).digest[:12]
+    assert mlsdk("store", "cat", f"{key}:model.vsm.zst", "--text").out == "nop/1"
+    for name, told in (("x.npz", "is no text (4 bytes)"), ("bad.zst", "it is damaged")):
+        answer = mlsdk("store", "cat", f"{key}:{name}", "--text")
+        assert (answer.code, answer.out) == (exit_codes.FAILED, "") and told in answer.err
+
+
+def test_a_name_that_is_nearly_right_is_told(filled):
+    answer = filled("store", "ls", "--kind", "nope")
+    assert (answer.code, answer.out) == (exit_codes.FAILED, "")
+    assert "there is no such kind here; there are application, arrays, html, json" in answer.err
+    answer = filled("store", "show", "example_workflow/layoutplan")
+    assert "did you mean 'example_workflow/LayoutPlan'?" in answer.err
+    shown = filled("store", "show", "example_workflow").out
+    assert "also example_workflow/PHASE, PHASE one of Data, Emit" in shown
+    tools = shown.partition("tools")[2].partition("outputs")[0]
+    assert "artifacts" not in tools
+
+
+def test_a_place_that_cannot_hold_a_store_is_said(mlsdk, tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in ("/proc/nope", str(tmp_path / "file")):
+        answer = mlsdk("build", "example_workflow", "--store", place)
+        assert answer.code == exit_codes.STORE, answer.err
+        assert f"{place}" in answer.err and "set MLSDK_STORE" in answer.err
 
 
 def test_deps_as_dot(filled):

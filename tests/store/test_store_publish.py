@@ -5,6 +5,7 @@ import os
 import resource
 import subprocess
 import time
+from pathlib import Path
 
 import invariants
 import pytest
@@ -170,7 +171,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(root):
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
         with (
             stores.open(root) as store,
-            pytest.raises(StoreFull, match=r"no space left in .* \(need 400,000 bytes, free"),
+            pytest.raises(StoreFull, match=r"limit of this process .* \(need 400,000 bytes, free"),
         ):
             store.publish(RECIPE, {"big": os.urandom(400_000)})
 
@@ -308,3 +309,44 @@ def test_a_child_process_has_its_own_connection(store, root):
     assert store.get(Recipe("Child", 1))
     assert store.get(RECIPE) == action
     invariants.check(root)
+
+
+@pytest.mark.backends("folder")
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/etc/passwd")])
+@pytest.mark.parametrize("what", ["object", "manifest"])
+def test_what_is_no_file_in_place_of_one_is_rebuilt(root, make, what):
+    with stores.open(root) as store:
+        action = publish(store)
+        output = next(iter(action.outputs.values()))
+        manifest = root / "manifests" / action.digest[:2] / action.digest[2:]
+        path = store.objects.path(output.digest) if what == "object" else manifest
+        path.unlink()
+        make(path)
+        before = len(os.listdir("/proc/self/fd"))
+        if what == "object":
+            assert store.get(RECIPE) is None
+            assert os.listdir(root / "quarantine")
+            publish(store)
+        else:
+            store.fsck(repair=True)
+        assert len(os.listdir("/proc/self/fd")) == before
+    with stores.open(root) as store:
+        if store.get(RECIPE) is None:
+            publish(store)
+        assert store.read(output)
+        assert store.fsck().clean
+    invariants.check(root)
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.ENOSPC, "no space left in"),
+        (errno.EDQUOT, "the disk quota is used up for"),
+        (errno.EFBIG, "ulimit -f"),
+    ],
+)
+def test_the_true_cause_of_a_failed_write_is_said(tmp_path, number, told):
+    told_of = str(files.explain(OSError(number, "x"), tmp_path / "not" / "there", 5))
+    assert told in told_of and "need 5 bytes, free" in told_of and "free 0" not in told_of
+    assert "need" not in str(files.explain(OSError(number, "x"), tmp_path))

@@ -180,3 +180,30 @@ def test_labels_with_markup_are_data(store):
         built(store, label, {"n": label})
         assert query.why(store, label)[0]["label"] == label
     assert stores.Store(store.root, read_only=True)
+
+
+def test_deps_stay_in_the_build(store):
+    """Equal bytes of another configuration have a maker, too, and a newer one."""
+
+    def build(n, recorded=True):
+        layout = Recipe("Layout", 1, {"n": n})
+        one = store.publish(layout, {"placed.json": b"the same"}, label="digits")
+        emit = Recipe("Emit", 1, {}, {"placed.json": one.outputs["placed.json"].digest})
+        two = store.publish(emit, {"a.vsm": b"nop"}, label="digits")
+        events = [Event(a.phase, "digits", a.digest, a.parts, "built") for a in (one, two)]
+        store.record(Build("digits", time.time(), 1.0, events=events))
+        return one, two
+
+    first, emit = build(1)
+    second, same = build(2)
+    assert (emit.digest, first.digest) != (emit.digest, second.digest) and emit.digest == same.digest
+    assert query.deps(store, "@1/Emit")["up"][0]["action"]["recipe"] == first.digest
+    assert query.deps(store, "@2/Emit")["up"][0]["action"]["recipe"] == second.digest
+    assert query.deps(store, "digits/Emit")["up"][0]["action"]["recipe"] == second.digest
+
+
+def test_why_folds_what_followed(history):
+    _layout, emit = query.why(history[0], "digits")
+    assert [(cause["phase"], cause["part"], cause["after"]) for cause in emit["causes"]] == [
+        ("Layout", "option float_dtype", "half")
+    ]
