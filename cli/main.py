@@ -85,7 +85,10 @@ def run(arguments: list[str]) -> int:
         code = cli.main(args=arguments, prog_name="mlsdk", standalone_mode=False)
         return code if isinstance(code, int) else exit_codes.DONE
     except click.ClickException as error:
-        error.show()
+        if isinstance(error, click.UsageError):
+            error.show()
+        else:
+            click.echo(f"mlsdk: {error.format_message()}", err=True)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)

@@ -111,8 +111,9 @@ def help_of(command: Command) -> str:
 
 def board_of(rest: list[str], command: str, extra: int = 0) -> BoardFiles:
     """The board that the arguments name: an index, a name, or a line of `list`."""
-    if len(rest) == 2 + extra and rest[0].endswith(":"):  # `gpfn3-smi reset $(gpfn3-smi list | head -1)`
-        rest = rest[1:]
+    if len(rest) >= 2 + extra and rest[0].endswith(":"):  # `gpfn3-smi reset $(gpfn3-smi list | head -1)`
+        held = rest.index("held") if "held" in rest else len(rest) - extra
+        rest = [*rest[1:held], *rest[len(rest) - extra :]]
     if len(rest) != 1 + extra:
         raise UsageError(f"{command}: name one device (an index or a name of `gpfn3-smi list`)")
     _, name = names.find(rest[0])
@@ -136,7 +137,7 @@ def run_list(options: dict[str, str], rest: list[str]) -> int:
     known = names.board_names()
     if "json" not in options:
         for index, name in enumerate(known):
-            print(f"{index}: {name}")
+            print(f"{index}: {name}{_held(BoardFiles(names.state_directory(), name))}")
         return DONE
     rows = []
     for index, name in enumerate(known):
@@ -158,6 +159,17 @@ def run_list(options: dict[str, str], rest: list[str]) -> int:
         )
     print(json.dumps(rows, indent=2))
     return DONE
+
+
+def _held(files: BoardFiles) -> str:
+    """Behind a board's name in the list: who holds it."""
+    if not files.locked():
+        return ""
+    holder = files.holder()
+    if holder is None or not holder.alive:
+        return "  held by a process that did not leave its name"
+    command = "".join(char if char.isprintable() else "?" for char in holder.command)
+    return f"  held by process {holder.pid} ({command:.60})"
 
 
 # --- reset, clear ----------------------------------------------------------------------------------------------------------

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlsdk.cli import exit_codes
+from mlsdk.cli.packed import unpacked
 
 if TYPE_CHECKING:
     from mlsdk.device.isa import model as m
     from mlsdk.device.isa.diagnostics import Diagnostic
 
 FILE = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+ANYWAY = " (--no-check runs it anyway)"
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 insert = click.option("--insert-nops", is_flag=True, help="Mend hazards with empty steps.")
 
@@ -35,24 +37,13 @@ def text_of(file: Path) -> str:
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise click.ClickException(f"{file}: {error.strerror}") from None
-    if file.suffix == ".zst":
-        data = _decompress(file, data)
+    data = unpacked(data, str(file))
     if b"\0" in data[:65536]:
         raise click.ClickException(f"{file}: this is a binary file, not assembly text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{file}: not UTF-8 text (byte {error.start})") from None
-
-
-def _decompress(file: Path, data: bytes) -> bytes:
-    import zstandard
-
-    try:
-        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-            return reader.read()
-    except zstandard.ZstdError as error:
-        raise click.ClickException(f"{file}: not zstd data: {error}") from None
 
 
 def read(file: Path) -> tuple[tuple[m.Statement, ...], list[Diagnostic]]:
@@ -68,7 +59,12 @@ def findings(file: Path) -> tuple[tuple[m.Statement, ...], list[Diagnostic]]:
 
     text = text_of(file)
     statements, problems = parse(text, str(file))
-    return statements, sorted(problems + check(statements, str(file), text), key=lambda d: d.line)
+    return statements, _in_order(problems + check(statements, str(file), text))
+
+
+def _in_order(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
+    """As they stand in the file."""
+    return sorted(diagnostics, key=lambda d: (d.line, d.column))
 
 
 def _as_dict(d: Diagnostic) -> dict[str, Any]:
@@ -104,7 +100,7 @@ def check(file: Path, insert_nops: bool, output: Path | None, as_json: bool) -> 
         syntax = [d for d in diagnostics if d.rule in ("syntax", "operand", "mnemonic")]
         if not syntax:
             mended = mend(statements)
-            diagnostics = check_statements(mended, str(file), text_of(file))
+            diagnostics = _in_order(check_statements(mended, str(file), text_of(file)))
             _write(output, format_program(mended))
     errors = _errors(diagnostics)
     if as_json:
@@ -245,18 +241,17 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
 
     text = text_of(file)
     statements, problems = parse(text, str(file))
+    syntax = bool(problems)
     if not problems:
         if insert_nops:
             statements = mend(statements)
         if not no_check:
             problems = check_statements(statements, str(file), text)
-    for d in problems:
+    for d in _in_order(problems):
         if d.severity == "error":
             click.echo(str(d), err=True)
     if _errors(problems):
-        click.echo(
-            f"mlsdk: {file}: {_plural(_errors(problems), 'error')}; not run (--no-check runs it anyway)", err=True
-        )
+        click.echo(f"mlsdk: {file}: {_plural(_errors(problems), 'error')}; not run{'' if syntax else ANYWAY}", err=True)
         return exit_codes.FAILED
     writer = None
     if trace is not None:
@@ -283,6 +278,9 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
     except DeviceError as error:
         click.echo(f"mlsdk: {error}", err=True)
         return exit_codes.FAILED
+    except MemoryError:
+        click.echo(f"mlsdk: {file}: not enough memory for what the program moves or reads", err=True)
+        return exit_codes.FAILED
     if writer is not None and trace is not None:
         try:
             writer.write(trace)
@@ -293,6 +291,8 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
         _write(dump, dumps)
     elif not as_json:
         click.echo(dumps, nl=False)
+    for line in _not_run(statements, max_steps, len(stats.dumps)):
+        click.echo(f"mlsdk: {file}: {line}", err=True)
     failures = [failure for _, _, found in outcome for failure in found]
     compared = sum(count for _, count, _ in outcome)
     if as_json:
@@ -308,6 +308,30 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
     if compared and not as_json:
         click.echo(f"{file}: {compared - len(failures)} of {compared} expected values found", err=True)
     return exit_codes.FAILED if failures else exit_codes.DONE
+
+
+def _not_run(statements: tuple[m.Statement, ...], max_steps: int | None, dumps: int) -> list[str]:
+    """What a reader may miss in the output."""
+    from mlsdk.device.engine.machine import cut
+    from mlsdk.device.isa import model as m
+    from mlsdk.device.isa.checks import count_steps
+
+    wanted = _dumps(m.unroll(statements))
+    if not wanted:
+        return [] if dumps else ["it has no `d get` lines, so there is nothing to print"]
+    steps = count_steps(statements)
+    if max_steps is None or steps <= max_steps:
+        return []
+    reached = _dumps(cut(statements, max_steps))
+    return [
+        f"stopped after {max_steps} of {steps} steps; {wanted - reached} of {wanted} `d get` lines were not reached"
+    ]
+
+
+def _dumps(statements: Any) -> int:
+    from mlsdk.device.isa import model as m
+
+    return sum(isinstance(s, m.DebugGet) for s in statements)
 
 
 def _place(text: str, parts: int) -> tuple[list[int], Path]:

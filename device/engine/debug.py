@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import spec
+from ..errors import ExecutionError
 from ..isa import model as m
+from ..isa.checks import DEBUG_SIZES
 from ..isa.printer import format_statement
 from ..memory.state import State
 
@@ -36,6 +38,7 @@ LIMITS = {"n": 4, "c": 2, "b": 8, "m": 16, "p": 4}
 
 
 def decode(machine: Machine, decoder: Decoder, s: m.DebugGet | m.DebugSet | m.Preset) -> None:
+    _check_size(s)
     if isinstance(s, m.Preset):
         data = np.array(s.values, np.uint64)
         decoder.call(machine.state.dram[s.group].write, s.addr, data, batchable=False)
@@ -56,6 +59,17 @@ def decode(machine: Machine, decoder: Decoder, s: m.DebugGet | m.DebugSet | m.Pr
                 machine.expectations.append((s, *check(machine.state, s)))
 
         decoder.call(dump, batchable=False)
+
+
+def _check_size(s: m.DebugGet | m.DebugSet | m.Preset) -> None:
+    """Unchecked programs, too, cannot name what no memory has."""
+    if isinstance(s, m.Preset):
+        memory, addr, count, (size, unit) = m.DRAM, s.addr, len(s.values), DEBUG_SIZES[m.DRAM]
+    else:
+        memory, addr, (size, unit) = s.place.memory, s.place.addr, DEBUG_SIZES[s.place.memory]
+        count = s.count if isinstance(s, m.DebugGet) else len(s.values)
+    if not 0 <= addr < size or count * unit > size:
+        raise ExecutionError(f"line {s.line}: {memory} {addr} with {count} LW is outside 0..{size - 1}")
 
 
 def instances(place: m.Place) -> list[dict[str, int]]:

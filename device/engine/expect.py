@@ -10,26 +10,14 @@ most atol, or the relative one at most rtol. Zeros of either sign are equal, and
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..isa import expectations
 from ..isa import model as m
 from ..memory.state import State
 from .debug import _value, instances, read_place
-
-_EXPECT = re.compile(r"expect\s*=\s*\[([^\]]*)\]\s*/\s*(\w+)\s*(?:@\s*\[([^\]]*)\])?(.*)")
-_TOLERANCE = re.compile(r"(atol|rtol)\s*=\s*([0-9.eE+-]+)")
-#: type -> (bits, how the bits are read)
-TYPES = {
-    "Double": (64, "d"),
-    "Float": (32, "f"),
-    "Half": (16, "h"),
-    "UInt": (32, "u"),
-    "Int": (32, "i"),
-    "ULong": (64, "u"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,36 +28,24 @@ class Failure:
 
 def check(state: State, s: m.DebugGet) -> tuple[int, list[Failure]]:
     """(elements compared, failures) of the expectation in a statement's note."""
-    found = _EXPECT.search(s.note)
-    if not found:
+    try:
+        wanted = expectations.read(s.note)
+    except expectations.BadExpectation as error:
+        return 0, [Failure(s.line, str(error))]
+    if wanted is None:
         return 0, []
-    kind = TYPES.get(found[2])
-    if kind is None:
-        return 0, [Failure(s.line, f"expect: type {found[2]} is not one of {', '.join(TYPES)}")]
-    bits, reading = kind
-    wanted = [text.strip() for text in found[1].split(",") if text.strip()]
-    first = int(found[3].split(",")[0]) if found[3] and found[3].strip() else 0
-    tolerance = {name: float(value) for name, value in _TOLERANCE.findall(found[4])}
+    bits, reading = expectations.TYPES[wanted.type]
     lws = np.concatenate([read_place(state, s.place, s.count, at) for at in instances(s.place)])
     parts = [int(lw) >> shift & ((1 << bits) - 1) for lw in lws for shift in range(64 - bits, -1, -bits)]
     failures = []
-    for i, text in enumerate(wanted):
-        if first + i >= len(parts):
-            failures.append(
-                Failure(s.line, f"expect: element {first + i} is not among the {len(parts)} that were read")
-            )
+    for i, (text, value) in enumerate(zip(wanted.texts, wanted.values), wanted.first):
+        if i >= len(parts):
+            failures.append(Failure(s.line, f"expect: element {i} is not among the {len(parts)} that were read"))
             break
-        got = _read(parts[first + i], bits, reading)
-        if not _agrees(got, _number(text), tolerance.get("atol", 0.0), tolerance.get("rtol", 0.0)):
-            failures.append(Failure(s.line, f"element {first + i} is {got:g}, expected {text}"))
-    return len(wanted), failures
-
-
-def _number(text: str) -> float:
-    try:
-        return int(text, 0)
-    except ValueError:
-        return float(text)
+        got = _read(parts[i], bits, reading)
+        if not _agrees(got, value, wanted.atol, wanted.rtol):
+            failures.append(Failure(s.line, f"element {i} is {got:g}, expected {text}"))
+    return len(wanted.texts), failures
 
 
 def _read(part: int, bits: int, reading: str) -> float:

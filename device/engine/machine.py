@@ -338,6 +338,8 @@ def cut(statements: Iterable[m.Statement], steps: int) -> Iterable[m.Statement]:
         elif isinstance(s, m.Nop):
             if left <= 0:
                 return
-            s = m.Nop(min(s.count, left), s.note, s.line)
+            if s.count > left:
+                yield m.Nop(left, s.note, s.line)
+                return
             left -= s.count
         yield s

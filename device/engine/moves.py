@@ -19,6 +19,8 @@ def execute(state: State, move: m.Move, src_addr: int, dst_addr: int) -> None:
     except timing.UnknownMove as error:
         raise ExecutionError(f"line {move.line}: {error}") from None
     if form is not None:
+        if move.size > spec.DRAM_LW:
+            raise ExecutionError(f"line {move.line}: a move of {move.size} LW; DRAM has {spec.DRAM_LW}")
         assert move.src is not None and move.dst is not None
         opcode = lookup(move.mnemonic)
         OPERATIONS[form.operation](state, form, move, opcode, src_addr, dst_addr)

@@ -66,7 +66,10 @@ class Watch:
                 raise UndefinedBehaviour(f"line {line}: wait i{tag:02x}, but no move raised this tag")
             self.tags.discard(tag)
         for access in use.reads:
-            self._want(self.rows[access.space][self._addresses(access)], f"{access.space} {access.addrs[0]}", line)
+            addresses = self._addresses(access)
+            written = self.rows[access.space][addresses]
+            first = int(addresses[int(np.argmin(written))])  # what is known holds for every PE
+            self._want(written, f"{access.space} {first} of every PE", line)
         if use.reads_t:
             self._want(self.t, "T", line)
         for mask, _ in use.masks:
@@ -141,18 +144,22 @@ class Watch:
         p = opcode.precision
         raw = self.state.matrix[first.space]
         for row in range(spec.MATRIX_SIZE[p]):
-            if mixed_blocks(raw[2 * row], raw[2 * row + 1], p):
+            where = mixed_blocks(raw[2 * row], raw[2 * row + 1], p)
+            if where:
                 raise UndefinedBehaviour(
-                    f"line {line}: row {row} of the matrix register is not a block float; convert it with {p}bfn"
+                    f"line {line}: row {row} of the matrix register in {where} is not a block float; "
+                    f"convert it with {p}bfn"
                 )
         if x.space in PE_ADDRESSED:
             access = PeAccess(x.space, x.flat or tuple(x.addr + c * x.inc for c in range(4)), x.width, x)  # type: ignore[arg-type]
             memory = self.state.pe[x.space]
             for addr in access.addrs:
                 a, b = memory[addr % SIZES[x.space]], memory[(addr + 1) % SIZES[x.space]]
-                if x.width >= 2 and not x.indirect and mixed_blocks(a, b, p):
+                where = mixed_blocks(a, b, p) if x.width >= 2 and not x.indirect else ""
+                if where:
                     raise UndefinedBehaviour(
-                        f"line {line}: the second operand of {instruction.mnemonic} is not a block float; convert it with {p}bfn"
+                        f"line {line}: the second operand of {instruction.mnemonic} in {where} is not a block float; "
+                        f"convert it with {p}bfn"
                     )
 
     def _mark(self, bundle: m.Bundle, use: Use) -> None:
@@ -229,16 +236,23 @@ def _want_pages(memory: PagedMemory, space: str, group: int, start: int, count: 
             )
 
 
-def mixed_blocks(a: np.ndarray, b: np.ndarray, precision: str) -> bool:
-    """Whether a block of an LW row (words a, b of every PE) has exponents that differ; extended halves (exponent 0) may."""
+def mixed_blocks(a: np.ndarray, b: np.ndarray, precision: str) -> str:
+    """Where a block of an LW row (words a, b of every PE) has exponents that differ, as `n0c0b0m0`; empty: nowhere.
+    Extended halves (exponent 0) may."""
     if precision == "h":
         parts = np.stack([a >> 25 & 63, a >> 9 & 63, b >> 25 & 63, b >> 9 & 63]).reshape(4, -1, 4)
         blocks = parts.transpose(1, 0, 2).reshape(-1, 16)
-        return bool(((blocks != blocks.max(1, keepdims=True)) & (blocks != 0)).any())
-    if precision == "d":
-        blocks = (a >> 20 & 2047).reshape(-1, 4)
-    elif precision == "f":
-        blocks = np.concatenate([(a >> 23 & 255).reshape(-1, 4), (b >> 23 & 255).reshape(-1, 4)])
+        mixed = ((blocks != blocks.max(1, keepdims=True)) & (blocks != 0)).any(1)
+    elif precision == "d":
+        mixed = _differ((a >> 20 & 2047).reshape(-1, 4))
     else:
-        blocks = np.concatenate([(a >> 23 & 255).reshape(-1, 4), (b >> 23 & 255).reshape(-1, 4)], axis=1)
-    return bool((blocks != blocks[:, :1]).any())
+        high, low = (a >> 23 & 255).reshape(-1, 4), (b >> 23 & 255).reshape(-1, 4)
+        mixed = _differ(high) | _differ(low) if precision == "f" else _differ(np.concatenate([high, low], axis=1))
+    if not mixed.any():
+        return ""
+    mab = int(mixed.argmax())  # the 4 PEs of a MAB share a block
+    return f"n{mab >> 8}c{mab >> 7 & 1}b{mab >> 4 & 7}m{mab & 15}"
+
+
+def _differ(blocks: np.ndarray) -> np.ndarray:
+    return np.asarray((blocks != blocks[:, :1]).any(1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .. import spec, timing
+from . import expectations
 from . import model as m
 from .columns import with_columns
 from .diagnostics import ERROR, WARNING, Diagnostic
@@ -244,6 +245,11 @@ class Checker:
             message = f"{place.memory} {place.addr} with {count} LW is outside 0..{limit - 1}"
             hint = f"at most {max(0, limit - place.addr) // unit} LW from there"
             self._error(path, statement.line, "address", message, hint)
+        if isinstance(statement, m.DebugGet):
+            try:
+                expectations.read(statement.note)
+            except expectations.BadExpectation as error:
+                self._error(path, statement.line, "expect", str(error))
 
 
 #: What debug statements may name: memory -> (size in address units, units per LW).

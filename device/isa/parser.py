@@ -30,6 +30,7 @@ class Problem(Exception):
         self.rule, self.hint, self.part = rule, hint, part
 
 
+_LONG_NUMBER = re.compile(r"\d{1000,}")
 _TAG = re.compile(r"i([0-9a-fA-F]{2})\Z")
 _TOKEN = re.compile(r'\s*([a-z]*"[^"]*"?|[^\s"]+)')
 _FLUSH = re.compile(r"/((?:ll)?[01]{4}[tp]*|\$(?:ll|l)?imr\d+[tp]*)\Z")
@@ -47,6 +48,14 @@ PLACES = {
 }  # fmt: skip
 COORDINATES = {"n": 4, "c": 2, "b": 8, "m": 16, "p": 4}
 MARKER_PREFIX = "@ "  # a comment `#@ name` is a Marker
+
+
+def _too_long(error: ValueError, code: str) -> Problem:
+    """Python reads no numbers of thousands of digits; everything else that int() refuses, a pattern has refused before."""
+    found = _LONG_NUMBER.search(code)
+    if found is None:
+        raise error
+    return Problem("operand", f"a number of {len(found[0])} digits", "numbers have at most 64 bits", found[0])
 
 
 class Parser:
@@ -85,7 +94,8 @@ class Parser:
                 continue
             try:
                 statement = self._statement(code, note, number)
-            except Problem as problem:
+            except (Problem, ValueError) as error:
+                problem = error if isinstance(error, Problem) else _too_long(error, code)
                 part = problem.part or code
                 column = raw.find(part) + 1 or 1
                 problems.append(Diagnostic(ERROR, problem.rule, str(problem), number, column, problem.hint, source))
@@ -343,7 +353,8 @@ def check_operands(opcode: table.Opcode, operands: tuple, tokens: list[str] | No
         if len(operands) < len(classes) or (len(operands) > len(classes) and not repeats):
             best = best or Problem(
                 "operand",
-                f"`{opcode.mnemonic}` takes {_forms_text(opcode)}, got {len(operands)}",
+                f"`{opcode.mnemonic}` has {len(operands)} operand{'' if len(operands) == 1 else 's'} and takes "
+                f"{_forms_text(opcode)}",
                 "operands are separated by blanks; docs/isa.md lists them",
             )
             continue
@@ -370,8 +381,13 @@ def check_operands(opcode: table.Opcode, operands: tuple, tokens: list[str] | No
 
 
 def _forms_text(opcode: table.Opcode) -> str:
-    """What operands an instruction takes, in words: `x y dst+`."""
-    return f"the operands `{opcode.row.operands}`" if opcode.row.operands else "no operands"
+    """How many operands an instruction takes, and which: `3 or more (x, y, dst ...)`."""
+    told = [
+        f"{len(classes)}{' or more' if repeats else ''} ({', '.join(classes)}{' ...' if repeats else ''})"
+        for classes, repeats in table.forms(opcode.row)
+        if classes
+    ]
+    return ", or ".join(told) or "none"
 
 
 _HINTS = {

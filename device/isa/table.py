@@ -685,7 +685,7 @@ def _nearest(name: str) -> str:
     if precise:
         return f"the precision is missing: {', '.join(f'`{p}`' for p in precise)}"
     names = [*BASE, *(key.rstrip("@+-") for key in _WITH_OPTION)]
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.7)
     return f"did you mean `{close[0]}`?" if close else "docs/isa.md lists the instructions"
 
 

@@ -25,10 +25,10 @@ GOOD = [
     ONES + "hmmul $lx $ls0v $llr16v",
 ]
 BAD = [
-    (Unspecified, "fvadd $lr0 $lr0 $ln0", "grf0 0 is read"),
-    (Unspecified, 'imm f"1" $lr0\nnop\nfvadd $lr0v $lr0v $ln0v', "grf0 0 is read"),  # cycles 1.. read words 2..
+    (Unspecified, "fvadd $lr0 $lr0 $ln0", "grf0 0 of every PE is read"),
+    (Unspecified, 'imm f"1" $lr0\nnop\nfvadd $lr0v $lr0v $ln0v', "grf0 2 of every PE is read"),  # cycles 1.. read words 2..
     (Unspecified, "ipassa $t $ln0", "T is read"),
-    (Unspecified, 'imm ui"9" $lt\nzero $llm0\nnop/2\nipassa $mt0 $ln0', "lm0 0 is read"),  # T points to word 9
+    (Unspecified, 'imm ui"9" $lt\nzero $llm0\nnop/2\nipassa $mt0 $ln0', "of every PE is read"),  # T points to word 9
     (Unspecified, "fvpassa $mauf $ln0", "$mauf is read"),
     (Unspecified, "zero $lr0/$imr3", "mask entry 3"),
     (Unspecified, "maskr 2", "mask entry 2"),
@@ -43,7 +43,8 @@ BAD = [
     (UndefinedBehaviour, ONES + "gmmul $lx $ls0v $lr16v", "written with hmwrite is used by gmmul"),
     (UndefinedBehaviour, 'imm h"1" $llr0\nimm ui"0x3E004000" $llr4\nnop/2\nhmwrite $llr0 '
         '$llx0\nhmwrite $llr4 $llx8\nhmmul $lx $aluf $llr16v', "row 8"),
-    (UndefinedBehaviour, ONES + 'imm ui"0x3E004000" $lr16\nnop/2\nhmmul $lx $lr16 $llr32v', "second operand"),
+    (UndefinedBehaviour, ONES + 'imm ui"0x3E004000" $lr16\nnop/2\nhmmul $lx $lr16 $llr32v',
+        "second operand of hmmul in n0c0b0m0 is"),
     (Unimplemented, "c send 1 2", "host side"),
 ]  # fmt: skip
 

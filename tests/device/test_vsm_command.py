@@ -123,10 +123,62 @@ def test_run_compares_expectations(program):
     )
 
 
+RUN_ONE = "d get $lr0n0c0b0m0p0 1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("d get $d99999999999999n0 2\n", "line 1: dram 99999999999999 with 2 LW is outside 0.."),
+        ("d get $lm0n0c0b0m0p0 99999999999\n", "line 1: lm0 0 with 99999999999 LW is outside 0.."),
+        ("mvp/n99999999999i01 $d0@1 $lc0@0.0\nnop; wait i01\n", "line 1: a move of 99999999999 LW"),
+        ('imm i"' + "1" * 10_000 + '" $r0\n', "1:7: error: a number of 10000 digits"),
+        ("nop/" + "9" * 5000 + "\n", "1:5: error: a number of 5000 digits"),
+    ],
+)
+def test_what_no_memory_has_is_said_without_checks_too(program, text, told):
+    out = vsm("run", "--no-check", program(text))
+    assert out.returncode == 1 and told in out.stderr and "Traceback" not in out.stderr
+
+
+@pytest.mark.parametrize(
+    ("note", "told"),
+    [
+        ("expect=[abc] / Float", "expect: 'abc' is no number"),
+        ("expect=[1]", "expect: write expect=[1.0, 2.0] / Float"),
+        ("expect=[1] / Flaot", "expect: type Flaot is not one of Double, Float"),
+        ("expect=[1] / Float @[-1]", "element -1 does not exist"),
+        ("expect=[1] / Float atol=1e", "expect: could not convert"),
+    ],
+)
+def test_a_bad_expectation_is_found_before_the_run(program, note, told):
+    out = vsm("check", program(RUN_ONE.rstrip() + f" # {note}\nfoo\n"))
+    assert out.returncode == 1
+    lines = out.stdout.splitlines()
+    assert told in lines[0] and "[expect]" in lines[0] and "unknown instruction `foo`" in lines[1]
+    assert "did you mean" not in lines[1]
+
+
+def test_packed_programs_are_read(tmp_path):
+    import zstandard
+
+    (tmp_path / "model.vsm.zst").write_bytes(zstandard.ZstdCompressor().compress(b"nop/3\n"))
+    for verb in ("check", "stats", "fmt"):
+        out = vsm(verb, tmp_path / "model.vsm.zst")
+        assert out.returncode == 0, out.stderr
+    (tmp_path / "cut.vsm.zst").write_bytes((tmp_path / "model.vsm.zst").read_bytes()[:-3])
+    out = vsm("check", tmp_path / "cut.vsm.zst")
+    assert out.returncode == 1 and "mlsdk: " in out.stderr and "it is damaged" in out.stderr
+
+
 def test_run_stops_after_steps(program):
     text = 'imm ui"1" $r0\nnop/10\nimm ui"2" $r0\nd get $lr0n0c0b0m0p0 1\n'
     assert json.loads(vsm("run", "--json", "--steps", 5, program(text)).stdout)["pe_steps"] == 5
     assert json.loads(vsm("run", "--json", program(text)).stdout)["pe_steps"] == 12
+    out = vsm("run", "--steps", 4, program("nop/3\n" + RUN_ONE + "nop/3\n" + RUN_ONE))
+    assert len(out.stdout.splitlines()) == 1
+    assert "stopped after 4 of 6 steps; 1 of 2 `d get` lines were not reached" in out.stderr
+    assert "it has no `d get` lines, so there is nothing to print" in vsm("run", program("nop\n")).stderr
 
 
 def test_dram_images(program, tmp_path):
@@ -180,7 +232,7 @@ def test_bad_files(tmp_path):
     ):
         for verb in ("check", "run", "fmt", "stats"):
             out = vsm(verb, tmp_path / name)
-            assert out.returncode == 1 and message in out.stderr and "Traceback" not in out.stderr
+            assert out.returncode == 1 and message in out.stderr and out.stderr.startswith("mlsdk: ")
 
 
 def test_bad_devices(program):
