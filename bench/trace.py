@@ -19,27 +19,14 @@ def timed(name, function):
     return result
 trace = timed("import of the tracer", lambda: __import__("mlsdk.pipeline.trace", fromlist=["trace"]).trace)
 from mlsdk.pipeline.optimize import optimize
-
-class Block(nn.Module):
-    def __init__(self, i, o, s):
-        super().__init__()
-        self.c1, self.b1 = nn.Conv2d(i, o, 3, s, 1, bias=False), nn.BatchNorm2d(o)
-        self.c2, self.b2 = nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o)
-        self.down = nn.Sequential(nn.Conv2d(i, o, 1, s, bias=False), nn.BatchNorm2d(o)) if s != 1 else nn.Identity()
-    def forward(self, x):
-        return F.relu(self.b2(self.c2(F.relu(self.b1(self.c1(x))))) + self.down(x))
-
-def resnet18():
-    stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-    widths = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
-    return nn.Sequential(*stem, *(Block(*w) for w in widths), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+from mlsdk.workflows.resnet_model import ResNet18
 
 def state_of(model):
     return dict([*model.named_parameters(), *model.named_buffers()])
 
 mlp = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 timed("MLP, first trace", lambda: trace(lambda d: {"y": mlp(d["x"])}, {"x": torch.zeros(8, 64)}, state=state_of(mlp)))
-net = resnet18().eval()
+net = ResNet18().eval()
 image = {"x": torch.zeros(1, 3, 224, 224)}
 traced = timed("ResNet-18 inference", lambda: trace(lambda d: {"y": net(d["x"])}, image, state=state_of(net)))
 timed("ResNet-18 inference, optimised", lambda: optimize(traced.graph))

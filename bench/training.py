@@ -58,17 +58,8 @@ print(json.dumps(figures))
 RESNET = (
     COMMON
     + """
-class Block(nn.Module):
-    def __init__(self, i, o, s):
-        super().__init__()
-        self.c1, self.b1 = nn.Conv2d(i, o, 3, s, 1, bias=False), nn.BatchNorm2d(o)
-        self.c2, self.b2 = nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o)
-        self.down = nn.Sequential(nn.Conv2d(i, o, 1, s, bias=False), nn.BatchNorm2d(o)) if s != 1 else nn.Identity()
-    def forward(self, x):
-        return F.relu(self.b2(self.c2(F.relu(self.b1(self.c1(x))))) + self.down(x))
-stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-widths = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
-model = nn.Sequential(*stem, *(Block(*w) for w in widths), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
+from mlsdk.workflows.resnet_model import ResNet18
+model = ResNet18()
 batch = {"x": torch.randn(8, 3, 64, 64), "y": torch.arange(8)}
 timed(compiled("pfvm:cpu", model, batch), batch, 2)
 figures["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
