@@ -197,7 +197,9 @@ class PhaseTask(ContentTask):
         return self._resolved().of_phase(self.row.name)
 
     def key_tools(self) -> Mapping[str, str]:
-        return {**installed(self.row.tools), **code_digest(self.row.code)}
+        from mlsdk.pipeline.ir import plugins
+
+        return {**installed(self.row.tools), **plugins.versions(), **code_digest(self.row.code)}
 
     def upstream(self) -> Upstream:
         return {name: (self._giver(name), name) for name in self.row.takes}

@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from mlsdk.errors import LayoutError
+from mlsdk.pipeline.ir import plugins
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
@@ -270,4 +271,5 @@ RULES: dict[str, Rule] = {
     **resizing.RULES,
     **gradients.RULES,
     **drawing.RULES,
+    **plugins.registry().rules,
 }

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from mlsdk.pipeline.ir import plugins
 from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Formula, Operand, Value
 from mlsdk.pipeline.ops.emitters.formulas import (
     division,
@@ -212,6 +213,10 @@ _cast_row(INT, DOUBLE, DOUBLE, integer.to_double)
 _cast_row(DOUBLE, "int:bool", DOUBLE, _truth_of)
 _cast_row(INT, INT, INT, simple.identity)
 _cast_row(INT, "int:bool", INT, _truth_of)
+
+
+for _name, _formula, _options in plugins.registry().kernels:
+    floats(_name, _formula, **_options)
 
 
 def kernels_of(name: str) -> list[str]:
