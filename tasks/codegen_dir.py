@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -53,6 +55,7 @@ def materialise(
         manifest = {
             "format": FORMAT,
             "label": build.label,
+            "command": _command(),
             "files": dict(sorted(wanted.items())),
             "recipes": {phase: action.digest for phase, action in build.actions.items()},
         }
@@ -108,8 +111,7 @@ def read_manifest(directory: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def reports(build: BuildResult) -> dict[str, bytes]:
-    """Files about this build that are no phase's result: the options with their origins, and the log."""
-    log = _log(build)
+    """Files about this build that are no phase's result: the options with their origins, and two logs."""
     return {
         "option.json": _json(
             {
@@ -118,8 +120,8 @@ def reports(build: BuildResult) -> dict[str, bytes]:
                 "origins": dict(build.options.origins),
             }
         ),
-        "CLOG.log": log,
-        "glog/codegen.INFO.log": log,
+        "CLOG.log": _log(build),
+        "glog/codegen.INFO.log": _details(build),
     }
 
 
@@ -131,6 +133,27 @@ def _log(build: BuildResult) -> bytes:
         reason = f" ({build.reasons[phase]})" if build.reasons.get(phase) else ""
         lines.append(f"{now} {phase}: {outcome}{seconds}{reason} key {build.actions[phase].digest}")
     return ("\n".join(lines) + "\n").encode()
+
+
+def _details(build: BuildResult) -> bytes:
+    """The long log, in glog's format: every option with its origin, every key with its parts, every artifact."""
+    now = time.strftime("I%m%d %H:%M:%S.000000")
+    lines = [
+        f"options] {name}={value!r} ({build.options.origins[name]})" for name, value in build.options.values.items()
+    ]
+    for phase, action in build.actions.items():
+        recipe = action.recipe
+        lines.append(f"{phase}] {build.phases[phase]} key {action.digest} in {action.seconds:.3f} s on {action.host}")
+        lines += [f"{phase}] option {name}={plain(value)!r}" for name, value in sorted(recipe.options.items())]
+        lines += [f"{phase}] input {name} {digest}" for name, digest in sorted(recipe.inputs.items())]
+        lines += [f"{phase}] tool {name} {version}" for name, version in sorted(recipe.tools.items())]
+        lines += [f"{phase}] gave {one.name} {one.size} bytes {one.digest}" for one in action.outputs.values()]
+    return "".join(f"{now} {os.getpid()} {line}\n" for line in lines).encode()
+
+
+def _command() -> str:
+    """What was started, without the folder that it stands in."""
+    return shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])[:2000] if sys.argv else ""
 
 
 def _write(root: Path, name: str, data: bytes) -> None:

@@ -3,13 +3,12 @@
 A workflow is a module with one subclass of `Workflow`. Its steps (subclasses of `Step`) make what the programs need,
 such as trained weights; its programs are PyTorch functions to compile; `summary()` tells a reader what came out.
 
-    import luigi
-    from mlsdk.tasks.workflow import Artifact, Program, Step, Workflow, arrays, pack
+    from mlsdk.tasks.workflow import Artifact, IntParameter, Program, Step, Workflow, arrays, pack
 
     class Train(Step):
         """Weights of the model."""
 
-        epochs = luigi.IntParameter(default=20)
+        epochs = IntParameter(1, 10_000, default=20)
         artifacts = (Artifact("weights.npz", "arrays"),)
 
         def compute(self, inputs, services):
@@ -28,7 +27,7 @@ such as trained weights; its programs are PyTorch functions to compile; `summary
     class Digits(Workflow):
         """Classify handwritten digits."""
 
-        batch = luigi.IntParameter(default=64)
+        batch = IntParameter(1, 4096, default=64)      # what is outside of the range is refused
         default_options = {"float_dtype": "mixed"}
 
         def steps(self):

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from pathlib import Path
 
 import invariants
 import pytest
@@ -12,6 +14,7 @@ from mlsdk.store import digest_of
 from mlsdk.tasks import codegen_dir
 from mlsdk.tasks.chain import build_chain
 from mlsdk.tasks.errors import CodegenDirError
+from mlsdk.tasks.phases import PHASES
 
 
 @pytest.fixture
@@ -40,6 +43,21 @@ def test_the_options_and_their_origins_are_recorded(built, tmp_path):
     assert option["origins"]["float_dtype"] == "direct"
     assert option["origins"]["scheduler"] == "default"
     assert "LayoutPlan: built" in (root / "CLOG.log").read_text()
+    details = (root / "glog" / "codegen.INFO.log").read_text()
+    assert "options] float_dtype='mixed' (direct)" in details
+    assert f"Emit] gave model.vsm.zst {built.outputs['model.vsm.zst'].size} bytes" in details
+    assert codegen_dir.read_manifest(root)["command"]
+
+
+def test_the_page_tells_of_every_file():
+    """docs/codegen_dir.md has a row for each file that a compile writes, and for no other."""
+    page = (Path(__file__).parents[2] / "docs" / "codegen_dir.md").read_text()
+    rows = re.findall(r"^\| `([^`]+)` \| (\w+) \|", page, re.MULTILINE)
+    given = {
+        (artifact.name, phase.name) for phase in PHASES.values() if phase.name != "Run" for artifact in phase.gives
+    }
+    whole = {(name, "all") for name in ("manifest.json", "option.json", "CLOG.log", "glog/codegen.INFO.log")}
+    assert set(rows) == given | whole and len(rows) == len(set(rows))
 
 
 def test_a_moved_directory_is_good(built, tmp_path):
