@@ -92,3 +92,15 @@ def test_a_reader_that_leaves_is_no_error(root, store):
     assert done.returncode in (0, 141)
     assert "Traceback" not in done.stderr
     assert os.path.exists(root)
+
+
+def test_too_little_memory_is_no_bug(mlsdk, monkeypatch):
+    from mlsdk.tasks import complete
+
+    def fails(*_, **__):
+        raise MemoryError("Unable to allocate 8 EiB")
+
+    monkeypatch.setattr(complete, "workflows", fails)
+    answer = mlsdk("build", "example_workflow")
+    assert answer.code == exit_codes.FAILED
+    assert answer.err == "mlsdk: not enough memory (Unable to allocate 8 EiB); ask for less at once\n"

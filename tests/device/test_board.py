@@ -336,6 +336,8 @@ def test_smi_list():
     with open_board("mncore2:1") as board:
         board.write_dram(0, 0, np.ones(1, np.uint64))
         rows = json.loads(smi("list", "-json").stdout)
+        lines = smi("list").stdout.splitlines()
+    assert lines[1].startswith(f"1: mnc2p28s0  held by process {os.getpid()} (") and lines[2] == "2: mnc2p42s0"
     assert rows[0]["locked"] is False and rows[0]["holder"] is None
     assert rows[1]["locked"] is True and rows[1]["holder"]["pid"] == os.getpid() and rows[1]["memory_in_use"] == 65536
 

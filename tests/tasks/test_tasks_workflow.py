@@ -386,3 +386,10 @@ def test_a_run_on_the_host_keeps_its_state():
     found, record = run_rows_on_host(lambda v: {"y": v["x"] + v["w"]}, signature, {}, given, "pfvm:cpu", lambda _: None)
     assert found["y"].tolist() == [[1, 1], [2, 2], [3, 3]]
     assert b'"runs": 3' in record
+
+
+def test_a_workflow_knows_what_was_built_now(store, monkeypatch):
+    """A speed that was measured in another build is none of this one."""
+    monkeypatch.setattr(Example, "summary", lambda self: {"built": self.was_built(self.executed(self.data()))})
+    first, second = (complete.workflow(Example(), store=store.root, with_summary=True).summary for _ in range(2))
+    assert (first, second) == ({"built": True}, {"built": False})
