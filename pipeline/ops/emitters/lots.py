@@ -28,12 +28,13 @@ from mlsdk.pipeline.ops.emitters.pieces import (
     SPARED,
     Kind,
     Load,
+    Pass,
     kinds_of,
     passes,
     room,
 )
 from mlsdk.pipeline.ops.emitters.places import Move
-from mlsdk.pipeline.ops.emitters.slots import Fill, in_order, time_of
+from mlsdk.pipeline.ops.emitters.slots import ISSUE, Fill, in_order, time_of
 
 MOST = {"half": 96}  # LM addresses of a lot: long words of GRF0, and columns in GRF1
 MOST_OTHERS = 192
@@ -52,11 +53,6 @@ class Pick:
     runs: tuple[tuple[int, int], ...]
     first: bool
     last: bool
-
-    @property
-    def steps(self) -> float:
-        """About how long it takes with its table."""
-        return 2 * len(self.picking.turns) + 8 * self.picking.table.shape[1]
 
 
 @dataclass(frozen=True)
@@ -187,14 +183,15 @@ class Lots:
         self.lines = best
 
     def _cost(self, lot: Lot) -> float:
-        """About how many steps a lot takes."""
-        stages = self._stages(lot)
-        moves = [fill for stage in stages for fill in stage.moves]
-        turns = [turn for stage in stages for turn in stage.turns]
+        """About how many steps a lot takes. The picks of its first pass stand for those of all."""
+        found = self._passes(lot)
+        loads = [load for chosen in found for some in chosen.loads for load in some]
+        moves = [fill for load in loads for fill in load.fills(self.move.sources)]
         sides = len(lot.groups)
         beside = min(4, 2 * sides) / sides if sides else 1  # of another lot that reads other DRAMs
-        busy = sum(load.steps for turn in turns for load in turn.loads)
-        return max(time_of(moves, beside), busy) + sum(turn.pick.steps for turn in turns if turn.pick)
+        busy = sum(load.steps for load in loads) + ISSUE * len(moves)
+        picked = picking(lot.taken.kind, self._address(lot.taken, found[0].address, True, len(found) > 1))
+        return max(time_of(moves, beside), busy) + picked.steps * len(found)
 
     def _lot(self, at: int, size: int) -> tuple[Lot, int]:
         """The granules from the at-th on that are made together, at best whole kinds; about `size`, if they fit."""
@@ -236,11 +233,14 @@ class Lots:
         needed = taken.filled.any() or (self.clean and taken.empty.any()) or room(kinds, SLOTS) > 1
         return Lot(addresses, taken, kinds, SLOTS - SPARED if needed else SLOTS)
 
+    def _passes(self, lot: Lot, lc: int = LC_SIZE) -> list[Pass]:
+        return passes(lot.kinds, lot.taken.place.shape, lot.slots, lc)
+
     def _stages(self, lot: Lot, lc: int = LC_SIZE) -> list[Stage]:
         """The stages of a lot; each uses so much of a buffer of L2BM."""
         cuts = np.flatnonzero(np.diff(lot.addresses) != 1) + 1
         runs = tuple((int(run[0]), int(run[-1]) + 1) for run in np.split(lot.addresses, cuts))
-        found = passes(lot.kinds, lot.taken.place.shape, lot.slots, lc)
+        found = self._passes(lot, lc)
         stages = []
         for i, chosen in enumerate(found):
             first, last = i == 0, i == len(found) - 1
@@ -298,14 +298,11 @@ class Lots:
 
     def _address(self, taken: Taken, slot: np.ndarray, first: bool, merge: bool) -> np.ndarray:
         """Where in LM0 the places find what they take, as `picking` counts."""
-        word = 2 * slot.astype(np.int64)
         each = 2 if taken.kind == "half" else 1
-        address = {
-            "whole": word,
-            "word": word + (taken.place & 3 if self.per == 2 else 0),
-            "half": 2 * word + (taken.place & 3),
-        }[taken.kind]
-        address = np.where(slot >= 0, address, each * ZERO if merge else -1)
+        address = 2 * each * slot
+        if taken.kind != "whole":
+            address += (taken.place & 3).astype(np.int32)
+        address[slot < 0] = each * ZERO if merge else -1
         if first:
             if self.clean:
                 address[taken.empty] = each * ZERO

@@ -159,8 +159,8 @@ class _Mover:
     def _steady(self, stages: Sequence[Stage]) -> bool:
         """Whether all stages have one table, which is loaded here, and T at most one content."""
         picks = [turn.pick.picking for stage in stages for turn in stage.turns if turn.pick]
-        words = {source.words for p in picks for turn in p.turns for source in turn.sources}
-        if len({p.table.tobytes() for p in picks}) > 1 or len(words - {()}) > 1:
+        columns = {source.columns for p in picks for turn in p.turns for source in turn.sources}
+        if len({p.table.tobytes() for p in picks}) > 1 or len(columns - {()}) > 1:
             return False
         self.picker.load(picks[0])
         return True

@@ -1,11 +1,11 @@
 """From LM0 to GRF0: every PE picks, for each place of its results, a long word, a word or a half.
 
 The address is what T holds plus an offset in the instruction. Places for which the PEs' addresses differ only by an offset
-share a vector of addresses; the vectors of a pass are the columns of a table, which comes from DRAM to GRF1. Where all PEs
-agree, the instruction alone has the address.
+share a vector of addresses; the vectors of a pass are the columns of a table, which comes from DRAM to GRF1, four of them in a
+long word. Where all PEs agree, the instruction alone has the address.
 
 A half is picked with its word and shifted to its end of the result. Where the PEs find it at different ends, the address has
-the shifts in bits that T does not look at.
+the shifts in bits that T does not look at, and there are two in a long word.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, bulk_download
 
 ZERO, FILL = 4092, 4088  # LM0 words that hold zero, and what a move fills with
-COLUMNS = 440  # words of a table in GRF1
+COLUMNS = 440  # columns of a table, if there are two in a long word of GRF1
 UP, DOWN = 16, 24  # bits of an address from which on stand shifts of its word to the upper and the lower end
-WORD, TEMP, BITS = 508, 504, {UP: 500, DOWN: 502}  # GRF0, long words: constant 32, temporaries, constants
+TEMP = 504  # GRF0: four words
+BITS = {16: 492, 24: 494, 32: 496, 48: 498}  # GRF0: long words of constants
 HALF, HIGH, LOW = 508, 510, 506  # GRF1, long words: constants 16, 0xFFFF0000, 0xFFFF
 ALIKE = -1  # the vector of addresses that are the same in all PEs
 UPPER, LOWER, EITHER = 0, 1, 2  # the end of its word where a half lies
@@ -47,7 +48,7 @@ def columns(address: np.ndarray) -> Columns:
     known = address >= 0
     wanted = np.asarray(known.any(axis=0))
     first = known.argmax(axis=0)
-    offset = address[first, np.arange(address.shape[1])].astype(np.int64)
+    offset = address[first, np.arange(address.shape[1])]
     alike = ((address == offset) | ~known).all(axis=0)
     which = np.full(address.shape[1], ALIKE, np.int64)
     others = np.flatnonzero(~alike)
@@ -58,13 +59,13 @@ def columns(address: np.ndarray) -> Columns:
         of_pe, of_place = split
         which[wanted] = 0
         return Columns(of_pe[None], which, np.where(wanted, of_place, 0), wanted)
-    shape = np.where(known[:, others], address[:, others] - offset[others], ABSENT).astype(np.int32)
+    shape = np.where(known[:, others], address[:, others] - offset[others], ABSENT)
     codes = _codes(shape)
     _, representative, group = np.unique(codes, return_index=True, return_inverse=True)
     assert (shape == shape[:, representative[group]]).all()
     which[others] = group
     vectors = shape[:, representative].T
-    return Columns(np.where(vectors > ABSENT, vectors, 0).astype(np.int64), which, offset, wanted)
+    return Columns(np.where(vectors > ABSENT, vectors, 0), which, offset, wanted)
 
 
 def _codes(shape: np.ndarray) -> np.ndarray:
@@ -105,10 +106,10 @@ def separate(address: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 @dataclass(frozen=True)
 class Source:
-    """Where up to four places find their word: `words` of GRF1 that T is loaded from (none: no T), and an offset for each.
+    """Where up to four places find their word: the `columns` that T is loaded from (none: no T), and an offset for each.
     `end`: for halves."""
 
-    words: tuple[int, ...]
+    columns: tuple[int, ...]
     offsets: tuple[int, ...]
     end: int = UPPER
 
@@ -123,11 +124,18 @@ class Turn:
 
 @dataclass(frozen=True)
 class Picking:
-    """What is picked with one table in GRF1: `table`, of words, [PE that holds anything, column]."""
+    """What is picked with one table in GRF1: `table`, of long words, [PE that holds anything, long word], with `each` columns in
+    one, the first in the lowest bits."""
 
     kind: str
     table: np.ndarray
+    each: int
     turns: tuple[Turn, ...]
+
+    @property
+    def steps(self) -> float:
+        """About how long it takes with its table, of which a column of long words is 512 LW for each L2B."""
+        return 2 * len(self.turns) + 16 * self.table.shape[1]
 
 
 def picking(kind: str, address: np.ndarray) -> Picking:
@@ -138,32 +146,34 @@ def picking(kind: str, address: np.ndarray) -> Picking:
     if kind == "half":
         found, ends = _with_ends(found)
     assert len(found.vectors) <= COLUMNS
+    each = 2 if (ends == EITHER).any() else 4
+    halves = 2 if kind == "half" else 1
 
     def key(place: int) -> tuple[int, int, int]:
-        """What the places of a turn have in common: T or not, and odd or even words of GRF1 for it."""
+        """What the places of a turn have in common: T or not, and the bits of a long word for it."""
         which = int(found.which[place])
-        return which != ALIKE, which % 2 if which != ALIKE else 0, int(ends[place])
+        return which != ALIKE, which % each if which != ALIKE else 0, int(ends[place])
 
     def source(places: Sequence[int]) -> Source:
         which = [int(found.which[i]) for i in places]
-        words = () if which[0] == ALIKE else tuple(map(_word, which))
-        return Source(words, tuple(int(found.offset[i]) for i in places), int(ends[places[0]]))
+        return Source(
+            () if which[0] == ALIKE else tuple(which), tuple(int(found.offset[i]) for i in places), int(ends[places[0]])
+        )
 
-    each = 2 if kind == "half" else 1
     rows = []
-    for target in range(address.shape[1] // each):
-        places = range(each * target, each * (target + 1))
+    for target in range(address.shape[1] // halves):
+        places = range(halves * target, halves * (target + 1))
         if found.wanted[places].any():
             rows.append((tuple(map(key, places)), tuple(int(found.which[i]) for i in places), target))
     width = 2 if kind == "whole" else 1
     turns = [
         Turn(
             tuple(width * i for i in group),
-            tuple(source([each * i + low for i in group]) for low in range(each)),
+            tuple(source([halves * i + low for i in group]) for low in range(halves)),
         )
         for group in _grouped([(common, target) for common, _, target in sorted(rows)])
     ]
-    return Picking(kind, _table(found.vectors), tuple(turns))
+    return Picking(kind, _table(found.vectors, each), each, tuple(turns))
 
 
 def _with_ends(found: Columns) -> tuple[Columns, np.ndarray]:
@@ -186,19 +196,13 @@ def _with_ends(found: Columns) -> tuple[Columns, np.ndarray]:
     return Columns(table, which, found.offset >> 1, found.wanted), ends
 
 
-def _word(column: int) -> int:
-    """The word of GRF1 for a column: the first is odd, because T takes its index from odd words at once."""
-    return column ^ 1
-
-
-def _table(vectors: np.ndarray) -> np.ndarray:
-    """Words of GRF1, [PE, word]."""
-    if len(vectors) % 2:
-        vectors = np.concatenate([vectors, vectors[-1:]])
-    table = np.empty((vectors.shape[1], len(vectors)), np.int64)
-    for column, vector in enumerate(vectors):
-        table[:, _word(column)] = vector
-    return table
+def _table(vectors: np.ndarray, each: int) -> np.ndarray:
+    """Vectors as columns, [PE, long word]."""
+    bits = 64 // each
+    columns = np.zeros((vectors.shape[1], -(-len(vectors) // each) * each), np.uint64)
+    columns[:, : len(vectors)] = (vectors & ((1 << bits) - 1 if each == 2 else 4095)).T
+    columns = columns.reshape(len(columns), -1, each) << np.arange(0, 64, bits, dtype=np.uint64)
+    return np.bitwise_or.reduce(columns, axis=2)
 
 
 def _grouped(rows: Sequence[tuple[tuple, int]]) -> Iterator[list[int]]:
@@ -226,12 +230,11 @@ class Picker:
         self.tables: dict[str, np.ndarray] = {}
         self._images: dict[bytes, tuple[str, Image]] = {}
         self._in_grf1 = ""
-        self._in_t: tuple[int, ...] = ()
+        self._in_t: tuple[int, ...] = ()  # columns
 
     def prepare(self) -> None:
         """Constants."""
         asm = self.asm
-        asm.pe(f'imm ui"32" $lr{WORD}')
         for bits, word in BITS.items():
             asm.pe(f'imm ui"{bits}" $lr{word}')
         for word, value in ((HALF, "16"), (HIGH, "0xFFFF0000"), (LOW, "0x0000FFFF")):
@@ -266,67 +269,69 @@ class Picker:
 
     def pick(self, chosen: Picking, merge: bool) -> None:
         """Every place; `merge`: what is there already stays, and what is picked is or-ed to it."""
-        emit = {"whole": self._one, "word": self._one, "half": self._two}[chosen.kind]
         for turn in chosen.turns:
-            emit(chosen.kind, turn, merge)
+            if chosen.kind == "half":
+                self._two(chosen.each, turn, merge)
+            else:
+                self._one(chosen.each, turn, merge, 2 if chosen.kind == "whole" else 1)
 
-    def _one(self, kind: str, turn: Turn, merge: bool) -> None:
-        letter, width = ("l", 2) if kind == "whole" else ("i", 1)
-        found, out = self._found(turn.sources[0], width), vec(m.GRF0, turn.targets, width)
+    def _one(self, each: int, turn: Turn, merge: bool, width: int) -> None:
+        letter = "l" if width == 2 else "i"
+        found, out = self._found(each, turn.sources[0], width), vec(m.GRF0, turn.targets, width)
         self.asm.pe(f"{letter}or {out} {found} {out}" if merge else f"{letter}passa {found} {out}")
 
-    def _two(self, _: str, turn: Turn, merge: bool) -> None:
+    def _two(self, each: int, turn: Turn, merge: bool) -> None:
         asm, out = self.asm, vec(m.GRF0, turn.targets, 1)
-        self._half(turn.sources[0], (f"iand {{}} $ls{HIGH}", f"ilsl {{}} $ls{HALF}"), UP, f"$r{TEMP}v1")
-        self._half(turn.sources[1], (f"uilsr {{}} $ls{HALF}", f"iand {{}} $ls{LOW}"), DOWN, "$nowrite")
+        self._half(each, turn.sources[0], (f"iand {{}} $ls{HIGH}", f"ilsl {{}} $ls{HALF}"), UP, f"$r{TEMP}v1")
+        self._half(each, turn.sources[1], (f"uilsr {{}} $ls{HALF}", f"iand {{}} $ls{LOW}"), DOWN, "$nowrite")
         if merge:
             asm.pe(f"ior $r{TEMP}v1 $aluf $nowrite")
             asm.pe(f"ior {out} $aluf {out}")
         else:
             asm.pe(f"ior $r{TEMP}v1 $aluf {out}")
 
-    def _half(self, source: Source, ends: tuple[str, str], toward: int, out: str) -> None:
+    def _half(self, each: int, source: Source, ends: tuple[str, str], toward: int, out: str) -> None:
         """A half at its end of a word; `ends`: how it comes there from the upper and the lower end."""
-        found = self._found(source, 1)
+        found = self._found(each, source, 1)
         if source.end != EITHER:
             self.asm.pe(f"{ends[source.end].format(found)} {out}")
             return
-        self.asm.pe(f"uilsr {vec(m.GRF1, source.words, 1)} $lr{BITS[toward]} $nowrite")
+        words = vec(m.GRF1, [c ^ 1 for c in source.columns], 1)
+        self.asm.pe(f"uilsr {words} $lr{BITS[toward]} $nowrite")
         shift, mask = ("ilsl", HIGH) if toward == UP else ("uilsr", LOW)
         self.asm.pe(f"{shift} {found} $aluf $nowrite")
         self.asm.pe(f"iand $aluf $ls{mask} {out}")
 
-    def _found(self, source: Source, width: int) -> str:
+    def _found(self, each: int, source: Source, width: int) -> str:
         """The operand of the places' words, T loaded."""
-        if source.words and source.words != self._in_t:
-            words = vec(m.GRF1, [w - w % 2 for w in source.words], 2)
-            odd = source.words[0] % 2
-            self.asm.pe(f"lpassa {words} $lt" if odd else f"ullsr {words} $lr{WORD} $lt")
-            self._in_t = source.words
+        if source.columns and source.columns != self._in_t:
+            words = vec(m.GRF1, [2 * (c // each) for c in source.columns], 2)
+            shift = source.columns[0] % each * (64 // each)
+            self.asm.pe(f"ullsr {words} $lr{BITS[shift]} $lt" if shift else f"lpassa {words} $lt")
+            self._in_t = source.columns
         a = [o % 4096 for o in source.offsets]
         a += [a[-1]] * (4 - len(a))
         body = str(a[0]) if len(set(a)) == 1 else "[" + ",".join(map(str, a)) + "]"
-        return f"${'l' if width == 2 else ''}m{'t' if source.words else ''}{body}"
+        return f"${'l' if width == 2 else ''}m{'t' if source.columns else ''}{body}"
 
 
 def table_image(data: np.ndarray, held: Sequence[np.ndarray]) -> tuple[Image, np.ndarray]:
-    """The image of a table of words, data[PE][column] for the PEs at the positions `held` of each level (others may have
-    anything), and its data in DRAM, uint64[4][n]. Levels over which it is the same are copies."""
-    words = (data % (1 << 32)).astype(np.uint64).reshape(*map(len, held), -1)
+    """The image of a table, data[PE, long word] for the PEs at the positions `held` of each level (others may have anything),
+    and its data in DRAM, uint64[4][n]. Levels over which it is the same are copies."""
+    long = data.reshape(*map(len, held), -1)
     nearest = [np.minimum(np.searchsorted(h, np.arange(n)), len(h) - 1) for h, n in zip(held, (8, 8, 16, 4))]
-    words = words.take(nearest[3], axis=3)
+    long = long.take(nearest[3], axis=3)
     axis, copies = [], []
     for dim, (level, n) in enumerate(((L2B, 8), (L1B, 8), (MAB, 16))):
-        if (words == words.take([0], axis=dim)).all():
-            words = words.take([0], axis=dim)
+        if (long == long.take([0], axis=dim)).all():
+            long = long.take([0], axis=dim)
             copies.append(Sub(0, level))
         else:
-            words = words.take(nearest[dim], axis=dim)
+            long = long.take(nearest[dim], axis=dim)
             axis.append(Sub(n, level))
-    addresses = words.shape[-1] // 2
-    layout = Layout(((*axis, Sub(4, PE), Sub(addresses, ADDR), Sub(2, W)),), tuple(copies))
-    image = Image(layout, "int", (words.size,))
-    return image, _packed(image, words[..., ::2] << 32 | words[..., 1::2])
+    layout = Layout(((*axis, Sub(4, PE), Sub(long.shape[-1], ADDR), Sub(2, W)),), tuple(copies))
+    image = Image(layout, "int", (2 * long.size,))
+    return image, _packed(image, long)
 
 
 def _packed(image: Image, long: np.ndarray) -> np.ndarray:

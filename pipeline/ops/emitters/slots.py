@@ -20,6 +20,8 @@ Slot = Mapping[int, tuple[int, int, str]]
 
 #: moves in flight; more are waited for in turn
 MOST = 24
+#: steps of the PEs' stream for a move: to issue it, and to wait for it
+ISSUE = 3
 OF_L2B = np.arange(8) >> 1
 
 
@@ -49,8 +51,8 @@ class Fill:
 
 
 def time_of(moves: Sequence[Fill], beside: float = 1) -> float:
-    """Steps that moves take at least (`device/timing.py`): to issue them, or of the busiest DRAM or L2BM, where there are
-    `beside` times as many that use others."""
+    """Steps for which the busiest DRAM or L2BM works for moves (`device/timing.py`), where there are `beside` times as many that
+    use others."""
     ports = np.zeros((2, 8))
     for fill in moves:
         if fill.group is None:
@@ -62,7 +64,7 @@ def time_of(moves: Sequence[Fill], beside: float = 1) -> float:
             cycles = fill.size / (16 if fill.group == fill.l2b >> 1 else 8)
             ports[0, fill.group] += cycles
             ports[1, fill.l2b] += cycles
-    return max(2.0 * len(moves), float(ports.max()) / 4 / beside)
+    return float(ports.max()) / 4 / beside
 
 
 def fills(group: np.ndarray, address: np.ndarray, source: np.ndarray, size: int, lc: int = 0) -> list[Fill]:
