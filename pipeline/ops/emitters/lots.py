@@ -183,15 +183,17 @@ class Lots:
         self.lines = best
 
     def _cost(self, lot: Lot) -> float:
-        """About how many steps a lot takes. The picks of its first pass stand for those of all."""
+        """About how many steps a lot takes. The picks of a pass in the middle stand for those of all."""
         found = self._passes(lot)
-        loads = [load for chosen in found for some in chosen.loads for load in some]
-        moves = [fill for load in loads for fill in load.fills(self.move.sources)]
         sides = len(lot.groups)
         beside = min(4, 2 * sides) / sides if sides else 1  # of another lot that reads other DRAMs
-        busy = sum(load.steps for load in loads) + ISSUE * len(moves)
-        picked = picking(lot.taken.kind, self._address(lot.taken, found[0].address, True, len(found) > 1))
-        return max(time_of(moves, beside), busy) + picked.steps * len(found)
+        steps = 0.0
+        for chosen in found:
+            loads = [load for some in chosen.loads for load in some]
+            moves = [fill for load in loads for fill in load.fills(self.move.sources)]
+            steps += max(time_of(moves, beside), sum(load.steps for load in loads) + ISSUE * len(moves))
+        address = self._address(lot.taken, found[len(found) // 2].address, len(found) == 1, len(found) > 1)
+        return steps + picking(lot.taken.kind, address).steps * len(found)
 
     def _lot(self, at: int, size: int) -> tuple[Lot, int]:
         """The granules from the at-th on that are made together, at best whole kinds; about `size`, if they fit."""

@@ -230,9 +230,9 @@ def _lines(name: str, at, here, piece, inside, shape: tuple[int, ...]) -> Kind:
     L1B."""
     l2b, l1b, _, lane = at
     if name == LINE_OF_L1B:
-        rows, rank = ranked(l2b.astype(np.int16) * 8 + l1b, piece, 64)
+        rows, rank = ranked(l2b.astype(np.int16) * 8 + l1b, piece, 64, mixed=True)
         return _kind(name, LINE, LINE, here, lane, rank, inside, shape, *_mixed(*_slots_of_l1bs(rows)))
-    rows, slot = ranked(l2b, piece, 8)
+    rows, slot = ranked(l2b, piece, 8, mixed=name != BY_LINE)
     some = np.zeros((8, rows.shape[1]), bool)
     some[l1b, slot] = True
     if name == BY_LINE or some.all():
@@ -271,10 +271,10 @@ def _mixed(wanted: np.ndarray, given: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return wanted[:, order], np.where(given < 0, -1, place[given])
 
 
-def ranked(unit: np.ndarray, piece: np.ndarray, units: int) -> tuple[np.ndarray, np.ndarray]:
-    """For each unit its pieces in rising order (-1: none), and for each entry the place of its piece there. The first L2B that a
-    unit reads from starts at one place for all units, the second at another, and so on, because pieces that lie in one row of
-    memory lie alike there only if they are counted from a common start."""
+def ranked(unit: np.ndarray, piece: np.ndarray, units: int, mixed: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """For each unit its pieces in an order (-1: none), and for each entry the place of its piece there. Those from the first L2B
+    that a unit reads are counted from a common start for all units, and those from the second, and so on, because they lie
+    alike there. `mixed`: all take turns, so that some come from each."""
     known, number = _counted(piece)
     mark = np.zeros((units, len(known)), bool)
     mark[unit, number] = True
@@ -287,7 +287,11 @@ def ranked(unit: np.ndarray, piece: np.ndarray, units: int) -> tuple[np.ndarray,
     before = np.concatenate([np.zeros((units, 1), np.int64), np.cumsum(counts, axis=1)[:, :-1]], axis=1)
     shift = starts[np.maximum(ordinal, 0)] - before - 1
     rank += np.repeat(shift, np.diff(edges), axis=1).astype(np.int32)
-    rows = np.full((units, int(starts[-1])), -1, np.int64)
+    turn = np.concatenate([(np.arange(n) + 0.5) / n + (0 if mixed else j) for j, n in enumerate(lengths)])
+    place = np.empty(len(turn), np.int32)
+    place[np.argsort(turn, kind="stable")] = np.arange(len(turn))
+    rank = place[np.where(mark, rank, 0)]
+    rows = np.full((units, len(turn)), -1, np.int64)
     of_unit, of_piece = np.nonzero(mark)
     rows[of_unit, rank[of_unit, of_piece]] = known[of_piece]
     return rows, rank[unit, number]
