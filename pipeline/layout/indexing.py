@@ -17,7 +17,7 @@ import numpy as np
 from mlsdk.device import spec
 from mlsdk.pipeline.ir.graph import Attr, Node
 from mlsdk.pipeline.ir.image import Image
-from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, MAB
+from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, local_rows, spread
 from mlsdk.pipeline.ops.table import attributes
 
@@ -128,30 +128,39 @@ def cut(planner: Planner, node: Node, name: str, shape: Sequence[int], axis: int
 # ---- schemes ------------------------------------------------------------------------------------------------------
 
 _LEAST = {L2B: 2, L1B: 4, MAB: 8}
+#: (level, places, stride) in the order in which axes take them: with all L2Bs, or one of each group, because what two of a group
+#: have alike is stored twice
+LEVELS = ((L2B, 8, 1), (L1B, 8, 1), (MAB, 16, 1))
+OF_GROUPS = ((L2B, 4, 2), *LEVELS[1:])
 
 
 def arranged(
-    shape: Sequence[int], lane: int | None, order: Sequence[int], inner: Sequence[int], pad: int = 1
+    shape: Sequence[int],
+    lane: int | None,
+    order: Sequence[int],
+    inner: Sequence[int],
+    pad: int = 1,
+    levels: Sequence[tuple[str, int, int]] = LEVELS,
 ) -> Scheme:
     """Axes take levels in `order`; what is left of them lies in LM, that of `inner` least significant and its size a
     multiple of `pad`."""
-    free = {L2B: EXTENT[L2B], L1B: EXTENT[L1B], MAB: EXTENT[MAB]}
-    step = {L2B: 1, L1B: 1, MAB: 1}
+    free = [extent for _, extent, _ in levels]
+    step = [stride for _, _, stride in levels]
     axes: list[tuple[Digit, ...]] = [() for _ in shape]
     sizes = {a: -(-n // BLOCK) if a == lane else n for a, n in enumerate(shape)}
     outer = [a for a in order if a not in inner]
     ranks = {a: len(shape) - i for i, a in enumerate([*outer, *(a for a in order if a in inner)])}
     for a in order:
         rest, digits = sizes[a], []
-        for level in (L2B, L1B, MAB):
-            if free[level] < 2 or rest < 2:
+        for i, (level, _, _) in enumerate(levels):
+            if free[i] < 2 or rest < 2:
                 continue
-            take = -(-rest // -(-rest // free[level]))
-            if take < min(_LEAST[level], free[level]):
+            take = -(-rest // -(-rest // free[i]))
+            if take < min(_LEAST[level], free[i]):
                 continue
-            digits.append(Digit(take, level, step[level]))
-            step[level] *= take
-            free[level] //= take
+            digits.append(Digit(take, level, step[i]))
+            step[i] *= take
+            free[i] //= take
             rest = -(-rest // take)
         if rest > 1:
             digits.append(Digit(rest, LOCAL, ranks[a]))
@@ -208,11 +217,15 @@ def place_rows(planner: Planner, form: Form, dtype: str) -> tuple[Scheme, Scheme
     if data.units * data.unit_lw(dtype) <= ROOM:
         return natural, data
     order = [a for a in form.columns if a != lane] + ([lane] if lane is not None else []) + form.free
-    found = arranged(form.shape, lane, order, form.free)
-    grain = max(1, Image(found.layout(dtype), dtype, form.shape).granule // found.unit_lw(dtype))
-    if grain > 1 and _local(found, form.columns) > 1:
-        found = arranged(form.shape, lane, order, form.free, grain)
-    return found, part_of(found, form.data_axes, owns)
+    shape = planner.shape(form.data)
+    ways = []
+    for levels in (LEVELS, OF_GROUPS):
+        found = arranged(form.shape, lane, order, form.free, levels=levels)
+        grain = max(1, Image(found.layout(dtype), dtype, form.shape).granule // found.unit_lw(dtype))
+        if grain > 1 and _local(found, form.columns) > 1:
+            found = arranged(form.shape, lane, order, form.free, grain, levels)
+        ways.append((found, part_of(found, form.data_axes, owns)))
+    return min(ways, key=lambda way: Image(way[1].layout(dtype), dtype, shape).group_size)
 
 
 def on_lanes(planner: Planner, name: str, axis: int) -> Scheme | None:

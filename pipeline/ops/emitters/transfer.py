@@ -177,12 +177,6 @@ def download(asm: Asm, part: Range, space: str, word: int, lc: int = 0, lb: int 
     finish_download(asm, part, lc, lb, space, word)
 
 
-def upload(asm: Asm, part: Range, space: str, word: int, lc: int = 0, lb: int = 0) -> None:
-    """A whole upload, waited for."""
-    finish_upload(asm, part, lc, lb, space, word)
-    asm.wait(*start_upload(asm, part, lc))
-
-
 def bulk_download(
     asm: Asm,
     part: Range,
