@@ -75,7 +75,7 @@ PHASES: dict[str, Phase] = {
         TRACE,
         Phase(
             name="OptimizeOnnx",
-            version=1,
+            version=2,
             function="mlsdk.tasks.adapters:optimize_onnx",
             takes=("exported.onnx",),
             gives=(Artifact("model.onnx", "onnx"),),
@@ -84,7 +84,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="LayoutPlan",
-            version=1,
+            version=2,
             function="mlsdk.tasks.adapters:layout_plan",
             takes=("model.onnx", "placements.json"),
             gives=(
@@ -98,7 +98,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Schedule",
-            version=1,
+            version=2,
             function="mlsdk.tasks.adapters:schedule",
             takes=("placed.json",),
             gives=(
@@ -110,7 +110,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Simulate",
-            version=1,
+            version=2,
             function="mlsdk.tasks.adapters:simulate",
             takes=("placed.json", "plan.json"),
             gives=(
@@ -123,7 +123,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Emit",
-            version=1,
+            version=2,
             function="mlsdk.tasks.adapters:emit",
             takes=("placed.json", "plan.json"),
             gives=(

@@ -122,6 +122,12 @@ def _placed_product(
     dtype_c = dtype or {"d": "double"}.get(mode.name, "half" if planner.halves else "single")
     scheme_a, scheme_c = _schemes(planner, a, wide_a, shape_c, trans_a, batch, mode, dtype_c)
     own_a = scheme_a.restrict(shape_a, (*shape_c[:-1], k))
+    local = [x for x in batch if any(d.level == LOCAL and d.n > 1 for d in scheme_c.axes[x])]
+    if {wide_a[x] == shape_c[x] for x in local} == {True, False}:  # each local batch its own A, or one for all
+        full = planner.new_constant(f"{node.name}.batches", np.array((*shape_c[:-1], k), np.int64))
+        a = planner.apply(node, "Expand", (a, full), (*shape_c[:-1], k))
+        _placed_product(planner, node, a, b, bias, False, trans_b, dtype)
+        return
     a_placed = planner.want(a, own_a.permute((1, 0)) if trans_a else own_a, reason=f"rows of {node.op}")
 
     batch_subs = []
@@ -358,7 +364,7 @@ def _rows_scheme(
 
 
 #: local rows of a batch, where a MAB has several: so that each batch starts a granule of its image
-ALIGN = 8
+ALIGN = 16
 
 
 def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]) -> Scheme:

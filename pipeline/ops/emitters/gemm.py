@@ -94,7 +94,10 @@ def emit_gemm(call: Call) -> Asm:
     assert a is not None and b is not None and a.scheme is not None and c.scheme is not None
     mode = MODES[call.kernel]
     kb, nb = local_blocks(a), local_blocks(c)
-    rows = a.scheme.units // kb // call.batches
+    rows = c.scheme.units // nb // call.batches
+    shared = a.scheme.units == rows * kb  # one A for all local batches
+    if not shared and a.scheme.units != rows * kb * call.batches:
+        raise EmitError(f"{call.node.name}: {call.batches} local batches, of which A has some; expand A")
     k = a.shape[a.scheme.lane] if a.scheme.lane is not None else 1
     p = Product(mode, a, b, bias, c, call.batches, rows, kb, nb, _tile(mode, rows, kb, nb, a, c, call), k)
     asm, loops = Asm(), Loops()
@@ -106,7 +109,7 @@ def emit_gemm(call: Call) -> Asm:
     weights.bring()
     if whole > 1:
         weights.settle()
-    with loops.over(asm, p.batches, rows * p.lw_a, p.groups * p.steps * mode.block_lw // 4, rows * p.lw_c):
+    with loops.over(asm, p.batches, 0 if shared else rows * p.lw_a, p.groups * p.steps * mode.block_lw // 4, rows * p.lw_c):
         with loops.over(asm, whole, p.tile * p.lw_a, 0, p.tile * p.lw_c):
             if whole:
                 _emit_tile(asm, p, weights, loops, 0, p.tile)

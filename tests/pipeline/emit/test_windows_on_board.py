@@ -51,12 +51,13 @@ def arrays(seed, *shapes):
 def test_conv_matches_torch(n, c, h, w, o, kernel, stride, padding, dilation, groups, bias, constant, dtype, seed):
     for extent, k, p, d in zip((h, w), kernel, padding, dilation):
         assume(extent + 2 * p >= (k - 1) * d + 1)
+    assume(c * groups <= 64 and n * c * groups * h * w <= 40000)  # emulating much larger ones takes long
     x, weights, b = arrays(seed, (n, c * groups, h, w), (o * groups, c, *kernel), (o * groups,))
     convolve(x, weights, b if bias else None, stride, padding, dilation, groups, dtype, constant)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("channels", "edge"), [(256, 2), (128, 3), (272, 1)])
+@pytest.mark.parametrize(("channels", "edge"), [(256, 2), (272, 1)])
 def test_weights_in_many_pieces(channels, edge, dtype):
     """A loop over pieces: with two output groups to a block, results of repetitions lie at two distances in turn."""
     x, w, b = arrays(1, (1, channels, edge, edge), (channels, channels, 3, 3), (channels,))
