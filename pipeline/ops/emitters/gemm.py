@@ -109,7 +109,9 @@ def emit_gemm(call: Call) -> Asm:
     weights.bring()
     if whole > 1:
         weights.settle()
-    with loops.over(asm, p.batches, 0 if shared else rows * p.lw_a, p.groups * p.steps * mode.block_lw // 4, rows * p.lw_c):
+    with loops.over(
+        asm, p.batches, 0 if shared else rows * p.lw_a, p.groups * p.steps * mode.block_lw // 4, rows * p.lw_c
+    ):
         with loops.over(asm, whole, p.tile * p.lw_a, 0, p.tile * p.lw_c):
             if whole:
                 _emit_tile(asm, p, weights, loops, 0, p.tile)

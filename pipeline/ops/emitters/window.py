@@ -217,20 +217,23 @@ def choose(name: str, window: Window, unit: int, x: str, y: str, most_groups: in
         )
     if rows * out > LC_OUT_SIZE:
         raise EmitError(f"{name}: a row of {out} long words of results does not fit L2BM; share out more channels")
-    columns = _segment_columns(window, unit, QUAD_LW[y], most_groups)
+    columns = _segment_columns(window, unit, QUAD_LW[x], QUAD_LW[y], most_groups)
     if columns is None:
         raise EmitError(f"{name}: a window over {window.x.blocks} blocks does not fit LM0; share out more channels")
     return rows, columns
 
 
-def _segment_columns(window: Window, unit: int, lw: int, most_groups: int) -> int | None:
+def _segment_columns(window: Window, unit: int, lw_x: int, lw: int, most_groups: int) -> int | None:
     """The widest segment whose patch fits LM0 and whose results fit their place in L1BM, and that leaves no segment of less
     than the 64 LW which the network moves at least."""
     width, least = window.y.shape[3], -(-16 // lw)
     for columns in (width, *range((width - 1) // 4 * 4, least - 1, -4)):
         rest = width % columns
+        reach = (columns - 1) * window.stride[1] + (window.kernel[1] - 1) * window.dilation[1] + 1
+        read = min(window.x.columns, reach + 6)  # it begins and ends on four columns
         if (
-            columns <= 4 * MABS * most_groups
+            -(-read * 4 * lw_x // 64) * 64 <= LB_ROWS_SIZE // 2
+            and columns <= 4 * MABS * most_groups
             and columns * 4 * lw <= LB_ROWS_SIZE
             and (rest == 0 or -(-rest // 4) * 4 >= least)
             and Patch(window, Columns(0, columns), unit).size <= PATCH_LIMIT

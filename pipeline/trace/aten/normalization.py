@@ -66,7 +66,10 @@ def _batch_norm_inference(
     count = x.shape[1]
     scale, shift = channels(b, weight, count, 1, x.dtype), channels(b, bias, count, 0, x.dtype)
     y = b.op("BatchNormalization", x, scale, shift, mean, var, epsilon=eps)
-    return [y, b.constant([], out[1][0]), b.constant([], out[2][0])]
+    if not out[1][1][0]:
+        return [y, b.constant([], out[1][0]), b.constant([], out[2][0])]
+    # Of an input whose elements do not lie one behind the other, torch keeps the statistics.
+    return [y, mean, b.op("Rsqrt", b.op("Add", var, b.scalar(eps, var.dtype)))]
 
 
 def batch_statistics(b: Builder, x: Value, eps: float) -> tuple[Value, Value, Value]:

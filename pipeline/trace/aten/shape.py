@@ -86,7 +86,7 @@ def _t(b: Builder, out: list[Type], x: Value) -> Value:
 
 @row(aten.flip.default)
 def _flip(b: Builder, out: list[Type], x: Value, dims: Sequence[int]) -> Value:
-    axes = [dim % len(x.shape) for dim in dims]
+    axes = [dim % len(x.shape) for dim in dims] if x.shape else []
     if not axes:
         return x
     far = [-(2**62)] * len(axes)
