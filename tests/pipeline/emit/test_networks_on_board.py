@@ -116,7 +116,8 @@ def check(make, shape, dtype):
 
 @pytest.mark.filterwarnings("ignore::mlsdk.errors.UnregisteredTensorWarning")
 @pytest.mark.parametrize(
-    ("name", "dtype"), [*((name, "mixed") for name in NETWORKS), *((name, "float") for name in NETWORKS if name != "resnet18")]
+    ("name", "dtype"),
+    [*((name, "mixed") for name in NETWORKS), *((name, "float") for name in NETWORKS if name != "resnet18")],
 )
 def test_networks_match_torch(name, dtype):
     check(*NETWORKS[name], dtype)
