@@ -42,17 +42,20 @@ FEW = 4  # granules of a lot to begin with
 WAITING = 12  # lots that wait for another that reads other DRAMs
 TRIES = 8  # at the size of a lot
 ENOUGH, GROWTH = 0.75, 1.3  # how full LM0 is, and how much larger a lot might be, when it is large enough
+ENOUGH_STEPS = 3  # how often the steps that DRAM needs for a lot may be taken, before large ones are looked at
+DRAM_LW = 64  # LW from a group's DRAM in a step
 
 
 @dataclass(frozen=True)
 class Pick:
     """What is picked from LM0. `runs`: LM addresses [lo, hi) of the result, in GRF0 one behind the other, which are complete
-    with the `last` pick of their lot; `first` is the first."""
+    with the `last` pick of their lot; `first` is the first. `spares`: zero and the fill keep their place in LM0."""
 
     picking: Picking
     runs: tuple[tuple[int, int], ...]
     first: bool
     last: bool
+    spares: bool
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,8 @@ class Lots:
         def kinds(near: int, lines: str) -> set[str]:
             """Those that two lots in turn have; what they take is kept."""
             self.near, self.lines = near, lines
-            first, size = self._lot(at, FEW)
+            before = max((size for _, size in found.values()), default=0)
+            first, size = self._lot(at, max(FEW, 1 << max(0, before.bit_length() - 2)))
             lots = [first] if at + size == len(kind) else [first, self._lot(at + size, size)[0]]
             count = sum(len(lot.addresses) for lot in lots)
             found[near, lines] = sum(map(self._cost, lots)) * self.grain / count, size
@@ -173,7 +177,8 @@ class Lots:
         self.near, self.lines = min(found, key=lambda key: (found[key][0], -key[0]))
         steps, size = found[self.near, self.lines]
         largest = min(self.most, len(self.order.addresses) - at)
-        if size * 4 > largest:
+        read = 2 * self.grain * self.move.result.lw_per_address / DRAM_LW  # if every long word came once
+        if size * 4 > largest or steps < ENOUGH_STEPS * read:
             return
         best = self.lines
         for self.lines in LINES:
@@ -247,7 +252,7 @@ class Lots:
         for i, chosen in enumerate(found):
             first, last = i == 0, i == len(found) - 1
             address = self._address(lot.taken, chosen.address, first, len(found) > 1)
-            pick = Pick(picking(lot.taken.kind, address), runs, first, last)
+            pick = Pick(picking(lot.taken.kind, address), runs, first, last, lot.slots < SLOTS)
             for j, loads in enumerate(chosen.loads):
                 moves = tuple(fill for load in loads for fill in load.fills(self.move.sources))
                 stages.append(Stage(moves, (Turn(loads, pick if j == len(chosen.loads) - 1 else None, 0),)))

@@ -21,7 +21,7 @@ from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.bring import bring
 from mlsdk.pipeline.ops.emitters.lots import Lots, Pick, Stage
 from mlsdk.pipeline.ops.emitters.order import ordered
-from mlsdk.pipeline.ops.emitters.pick import FILL, Picker
+from mlsdk.pipeline.ops.emitters.pick import FILL_IN_GRF1, Picker
 from mlsdk.pipeline.ops.emitters.pieces import LB_SIZE, LC_SIZE
 from mlsdk.pipeline.ops.emitters.places import Map, Move
 from mlsdk.pipeline.ops.emitters.repeats import Repeat, repeats
@@ -77,19 +77,17 @@ class _Mover:
         self.loops: list[Repeat] = []  # those around what is emitted
         self.shifted: list[tuple[Repeat, int]] = []  # and turns of others
         self.most = FLYING
+        self.spared = False  # zero and the fill stand in LM0
 
     def prepare(self, fill: int) -> None:
-        """Constants, and the fill in a long word of LM0 as often as that holds it."""
-        asm, dtype = self.asm, self.result.dtype
+        """Constants, and the fill in a long word as often as that holds it."""
         self.picker.prepare()
-        if not fill:
-            return
-        if dtype == "double":
-            asm.pe(f'imm ui"{fill >> 32}" $r0')
-            asm.pe(f'imm ui"{fill & 0xFFFFFFFF}" $r1')
+        word = FILL_IN_GRF1
+        if self.result.dtype == "double":
+            self.asm.pe(f'imm ui"{fill >> 32}" $s{word}')
+            self.asm.pe(f'imm ui"{fill & 0xFFFFFFFF}" $s{word + 1}')
         else:
-            asm.pe(f'imm ui"{fill << 16 | fill if dtype == "half" else fill}" $lr0')
-        asm.pe(f"lpassa $lr0 $lm{FILL}")
+            self.asm.pe(f'imm ui"{fill << 16 | fill if self.result.dtype == "half" else fill}" $ls{word}')
 
     # ---- orders of stages -------------------------------------------------------------------------------------
 
@@ -166,6 +164,8 @@ class _Mover:
         return True
 
     def _forget(self, steady: bool) -> None:
+        """Another turn of a loop may find something else in memories."""
+        self.spared = False
         if not steady:
             self.picker.forget()
 
@@ -201,6 +201,9 @@ class _Mover:
                 self._pick(turn.pick)
 
     def _pick(self, pick: Pick) -> None:
+        if pick.spares and not self.spared:
+            self.picker.constants()
+        self.spared = pick.spares
         merge = not (pick.first and pick.last)
         if merge and pick.first:
             for word in range(0, 2 * sum(hi - lo for lo, hi in pick.runs), 8):

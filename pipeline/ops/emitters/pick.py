@@ -21,7 +21,8 @@ from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE, Layout, Sub, W
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, bulk_download
 
-ZERO, FILL = 4092, 4088  # LM0 words that hold zero, and what a move fills with
+ZERO, FILL = 4092, 4088  # LM0: long words of zero, and of what a move fills with, which stands in GRF1 too
+FILL_IN_GRF1 = 504
 COLUMNS = 440  # columns of a table, if there are two in a long word of GRF1
 UP, DOWN = 16, 24  # bits of an address from which on stand shifts of its word to the upper and the lower end
 TEMP = 504  # GRF0: four words
@@ -239,7 +240,11 @@ class Picker:
             asm.pe(f'imm ui"{bits}" $lr{word}')
         for word, value in ((HALF, "16"), (HIGH, "0xFFFF0000"), (LOW, "0x0000FFFF")):
             asm.pe(f'imm ui"{value}" $ls{word}')
-        asm.pe(f"zero $lm{ZERO}")
+
+    def constants(self) -> None:
+        """Zero and the fill in LM0."""
+        self.asm.pe(f"zero $lm{ZERO}")
+        self.asm.pe(f"lpassa $ls{FILL_IN_GRF1} $lm{FILL}")
 
     def forget(self) -> None:
         """GRF1 and T hold something else."""

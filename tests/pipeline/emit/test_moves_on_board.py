@@ -113,6 +113,14 @@ def test_lots_that_come_at_once_do_not_meet_in_lm():
     assert np.array_equal(move_between(x, "double", source, target), x)
 
 
+def test_lots_that_fill_lm_leave_zeros_to_later_ones():
+    """Two lots take all of LM0; one comes in passes, and what they do not hold is picked from a zero."""
+    source = Layout.parse("((2_W:1,16_MAB:1,8_L2B:1,2_L1B:1),(4_L1B:2,2:1,4_PE:1))")
+    target = Layout.parse("((8_L1B:1,4:2,4_PE:1,2:1,2_W:1),(6_L2B:1,3:8);B@[MAB])")
+    x = numbers((500, 17))
+    assert np.array_equal(move_between(x, "single", source, target), x)
+
+
 # ---- how long they take -------------------------------------------------------------------------------------------
 
 
