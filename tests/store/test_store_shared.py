@@ -67,6 +67,7 @@ def test_a_schema_has_a_plain_name(name):
 
 @here
 def test_a_server_that_is_not_there_is_said(tmp_path):
+    pytest.importorskip("psycopg")
     with pytest.raises(StoreError, match="cannot be reached"):
         stores.open(f"postgresql://127.0.0.1:1/none?objects={tmp_path}")
 
