@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def emit_move(
     move = Move([s.image for s in sources], result.image, where)
     addresses, loops = repeats(move, clean)
     lots = Lots(move, ordered(move, addresses), clean, bool(fill))
-    mover = _Mover(sources, result, move.holder.held)
+    mover = _Mover(sources, replace(result, image=move.result), move.holder.held)
     mover.prepare(fill)
     if loops:
         mover.in_loops(list(lots.stages()), loops)

@@ -18,6 +18,7 @@ import numpy as np
 
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, PE, PER_LW, Sub, W
+from mlsdk.pipeline.ops.emitters.seen import Seen, seen
 
 #: the dimensions of arrays over places
 ORDER = (L2B, L1B, MAB, PE, ADDR, W)
@@ -114,9 +115,11 @@ class Holder:
             self.terms[copy.level].append((-1, 0, copy))
         for found in self.terms.values():
             found.sort(key=lambda t: -t[2].stride)
-        self._levels = {level: self._decode(level, np.arange(extent[level])) for level in ORDER if level != ADDR}
+        at = [np.flatnonzero(self._decode(level, np.arange(extent[level]))[1]) for level in ORDER[:4]]
+        if isinstance(image, Seen):
+            at[1:3] = np.arange(8), np.arange(16)
         #: of each spatial level, the positions that hold anything
-        self.held = tuple(np.flatnonzero(self._levels[level][1]) for level in ORDER[:4])
+        self.held = tuple(at)
 
     def _decode(self, level: str, position: np.ndarray) -> tuple[dict[int, np.ndarray], np.ndarray]:
         """What each position adds to the index on each axis, and whether it holds anything."""
@@ -132,19 +135,17 @@ class Holder:
     def indices(self, addresses: np.ndarray, at: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
         """For LM addresses at some positions of each spatial level: the index on each axis, and which places hold an element;
         arrays that broadcast to [L2B, L1B, MAB, PE, address, element of the long word]."""
-        levels = {**self._levels, ADDR: self._decode(ADDR, addresses)}
-        for level, kept in zip(ORDER, at):
-            adds, valid = levels[level]
-            levels[level] = {axis: part[kept] for axis, part in adds.items()}, valid[kept]
+        parts = (*at, addresses, np.arange(self.per))
+        places = [part.reshape([-1 if d == dim else 1 for d in range(6)]) for dim, part in enumerate(parts)]
+        if isinstance(self.image, Seen):
+            places[1], places[2], places[4] = self.image.to_own(places[1], places[2], places[4])
         axes = [np.zeros((1,) * 6, np.int64) for _ in self.image.shape]
         good = np.ones((1,) * 6, bool)
-        for dim, level in enumerate(ORDER):
-            adds, valid = levels[level]
-            shape = [1] * 6
-            shape[dim] = len(valid)
-            good = good & valid.reshape(shape)
+        for level, position in zip(ORDER, places):
+            adds, valid = self._decode(level, position)
+            good = good & valid
             for axis, part in adds.items():
-                axes[axis] = axes[axis] + part.reshape(shape)
+                axes[axis] = axes[axis] + part
         for axis, (index, size) in enumerate(zip(axes, self.image.shape)):
             if index.size and index.max() >= size:
                 good = good & (index < size)
@@ -186,27 +187,26 @@ def links_of(take: Take, result: Sequence[int], image: Image) -> list[Link] | No
     above = list(runs_of(result, take.seen))
     below = list(runs_of(take.shape, image.shape))
     whole: list[set[int]] = [{a} for a in range(len(take.seen))]  # seen axes that belong together
-    for linked in [seen for _, seen in above] + [
-        [i for i, a in enumerate(take.axes) if a in shown] for shown, _ in below
-    ]:
+    of_source = ([i for i, a in enumerate(take.axes) if a in shown] for shown, _ in below)
+    for linked in (*(shown for _, shown in above), *of_source):
         merged = set().union(*(s for s in whole if s & set(linked)))
         whole = [s for s in whole if not s & set(linked)] + ([merged] if merged else [])
     links = []
     for group in whole:
-        seen = sorted(group)
+        shown_axes = sorted(group)
         axes = [a for own, shown in above if group & set(shown) for a in own]
-        if prod(take.seen[a] for a in seen) > LARGEST:
+        if prod(take.seen[a] for a in shown_axes) > LARGEST:
             return None
-        mine = [run for run in below if {take.axes[a] for a in seen} & set(run[0])]
+        mine = [run for run in below if {take.axes[a] for a in shown_axes} & set(run[0])]
         source = _table([places[a] for _, own in mine for a in own])
         order = [a for shown, _ in mine for a in shown]
-        if [take.axes[a] for a in seen] == order and all(
-            _identical(take.tables[a], take.shape[b]) for a, b in zip(seen, order)
+        if [take.axes[a] for a in shown_axes] == order and all(
+            _identical(take.tables[a], take.shape[b]) for a, b in zip(shown_axes, order)
         ):
             links.append(Link(tuple(axes), source, False))
             continue
         flat, lost = np.zeros((), np.int64), np.zeros((), bool)
-        for a in seen:
+        for a in shown_axes:
             step = prod(take.shape[b] for b in order[order.index(take.axes[a]) + 1 :])
             flat = np.add.outer(flat, take.tables[a] * step)
             lost = np.logical_or.outer(lost, take.tables[a] < 0)
@@ -216,9 +216,10 @@ def links_of(take: Take, result: Sequence[int], image: Image) -> list[Link] | No
 
 
 class Move:
-    """Which place of which source each place of a result takes."""
+    """Which place of which source each place of a result takes; images as all PEs see them."""
 
     def __init__(self, sources: Sequence[Image], result: Image, where: Map):
+        sources, result = [seen(image) for image in sources], seen(result)
         self.holder = Holder(result)
         self.sources, self.result, self.where = sources, result, where
         self.links: list[list[Link]] | None = None
@@ -260,6 +261,7 @@ class Move:
                 if link.partial:
                     lost = lost | (part < 0)
                 place = place + part
+            place = _seen_place(self.sources[number], place)
             place = np.where(lost, -1, place) if lost.any() else place
             found = place if found is None else np.where(found < 0, place, found)
         return np.broadcast_to(found if found is not None else np.full((1,) * 6, -1), shape)
@@ -281,5 +283,15 @@ class Move:
             for n, table in zip(reversed(image.shape), reversed(tables)):
                 rest, index = np.divmod(rest, n)
                 total += table[index]
-            place[mine] = total
+            place[mine] = _seen_place(image, total)
         return place
+
+
+def _seen_place(image: Image, place: np.ndarray) -> np.ndarray:
+    """A place of the layout as one of the image."""
+    if not isinstance(image, Seen):
+        return place
+    l1b, mab, address = place >> BIT[L1B] & 7, place >> BIT[MAB] & 15, place >> BIT[ADDR] & 0xFFFFFF
+    l1b, mab, address = image.from_own(l1b, mab, address)
+    rest = place >> BIT[L2B] << BIT[L2B] | place & (1 << BIT[MAB]) - 1
+    return rest | address << BIT[ADDR] | l1b << BIT[L1B] | mab << BIT[MAB]

@@ -1,7 +1,7 @@
 """Along which LM addresses of the result a move repeats itself, with everything shifted in DRAM.
 
 A digit of the address, or a part of one, is such a repetition when from each of its values to the next all places of a source
-move by the same whole lines of 64 LW inside their group's DRAM. The move is then emitted for its first value, in a loop.
+move by the same number of LM addresses inside their group's DRAM. The move is then emitted for its first value, in a loop.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, L2B
 from mlsdk.pipeline.ops.emitters.places import BIT, Link, Move
+from mlsdk.pipeline.ops.emitters.seen import ADDRESS, factor
 
 LEAST = 64  # LM addresses that one turn of all loops has at least
-LINE = 64  # LW
 SAMPLE = 64  # entries of a table that are looked at first
 MOST = 3  # loops
 PADDING = -2
@@ -43,25 +43,26 @@ class _Digit:
 
 def repeats(move: Move, clean: bool) -> tuple[np.ndarray, list[Repeat]]:
     """The LM addresses to emit, and the loops around them, outermost first. `clean`: padding of the result matters."""
-    span, grain = move.result.addresses, move.result.granule
+    each = factor(move.result)
+    span, grain = move.result.layout.addresses, move.result.granule * each
     digits = [_Digit(axis, weight, sub.n, sub.stride) for axis, weight, sub in move.holder.terms[ADDR]]
     found: list[Repeat] = []
     sizes = int(np.prod([d.n for d in digits]))
     if move.links is not None and sizes == span and all(d.axis >= 0 for d in digits):
-        while len(found) < MOST and sizes > LEAST:
-            best = max(_candidates(move, digits, sizes, grain, clean), key=lambda c: c[2].count, default=None)
+        while len(found) < MOST and sizes > LEAST * each:
+            best = max(_candidates(move, digits, sizes // each, grain, clean), key=lambda c: c[2].count, default=None)
             if best is None:
                 break
             digit, parts, repeat = best
             digits = [p for d in digits for p in (parts if d is digit else (d,))]
             sizes //= repeat.count
             found.append(repeat)
+    if not found:
+        return np.arange(move.result.addresses), []
     addresses = np.zeros(1, np.int64)
     for d in digits:
         addresses = np.add.outer(addresses, np.arange(d.n) * d.stride).reshape(-1)
-    if not found and sizes != span:
-        addresses = np.arange(span)
-    return np.sort(addresses), sorted(found, key=lambda r: r.count)
+    return np.unique(addresses // each), sorted(found, key=lambda r: r.count)
 
 
 def _candidates(
@@ -82,7 +83,11 @@ def _candidates(
                         replace(digit, n=high, weight=digit.weight * low * count, stride=digit.stride * low * count),
                         replace(digit, n=low),
                     ]
-                    yield digit, [p for p in parts if p.n > 1], Repeat(count, low * digit.stride, shifts)
+                    yield (
+                        digit,
+                        [p for p in parts if p.n > 1],
+                        Repeat(count, low * digit.stride // factor(move.result), shifts),
+                    )
                     break
 
 
@@ -138,8 +143,8 @@ def _step(table: np.ndarray, clean: bool) -> int | None:
 
 
 def _lines(image: Image, step: int) -> int | None:
-    """A step of places as a shift in DRAM; None unless it is one of whole lines at one L2B."""
+    """A step of places as a shift in DRAM; None unless it is one of whole LM addresses at one L2B."""
     if step % (1 << BIT[ADDR]) == 0 and abs(step) < 1 << BIT[L2B] - 1:
-        lw = (step >> BIT[ADDR]) * image.lw_per_address
-        return None if lw % LINE else lw
+        lw = (step >> BIT[ADDR]) * image.lw_per_address // factor(image)
+        return None if lw % ADDRESS else lw
     return None

@@ -51,8 +51,9 @@ class Range:
 
     @property
     def lc_size(self) -> int:
-        """LW of each L2BM."""
-        return self.addresses * self.tensor.image.lw_per_address
+        """LW of each L2BM; the last address may be there in part (`seen`)."""
+        image = self.tensor.image
+        return min(self.addresses * image.lw_per_address, image.l2b_size - self.lo * image.lw_per_address)
 
     @property
     def lb_size(self) -> int:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import EXTENT, PER_LW, Layout, Sub
+from mlsdk.pipeline.ir.planes import Split, plane_scheme
 from mlsdk.pipeline.ir.scheme import choose_lane, spread
 from mlsdk.pipeline.ops.emitters.move import emit_move, ring
 from mlsdk.pipeline.ops.emitters.pick import ALIKE, columns, table_image
@@ -119,6 +120,20 @@ def test_lots_that_fill_lm_leave_zeros_to_later_ones():
     target = Layout.parse("((8_L1B:1,4:2,4_PE:1,2:1,2_W:1),(6_L2B:1,3:8);B@[MAB])")
     x = numbers((500, 17))
     assert np.array_equal(move_between(x, "single", source, target), x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "splits"), [((3, 20, 9, 14), [(2, 1, 4), (3, 2, 1)]), ((64, 100), None)])
+def test_layouts_with_copies_in_all_l1bs(shape, splits, dtype):
+    """Their data are seen as spread, so that all PEs share in moving them."""
+    if splits:
+        one, other = (plane_scheme(shape, Split(*split)).layout(dtype) for split in splits)
+    else:
+        one, other = (Layout.parse(f"((8_{level}:1,8:104),(100:1);B@[PE,W])") for level in ("L1B", "MAB"))
+    x = numbers(shape)
+    for source, target in ((one, other), (other, one), (one, default(shape).layout(dtype)),
+                           (default(shape).layout(dtype), one)):  # fmt: skip
+        assert np.array_equal(move_between(x, dtype, source, target), x)
 
 
 # ---- how long they take -------------------------------------------------------------------------------------------
