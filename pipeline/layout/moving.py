@@ -10,7 +10,9 @@ import numpy as np
 
 from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.graph import Node
-from mlsdk.pipeline.ir.scheme import LOCAL, Digit
+from mlsdk.pipeline.ir.placed import ANY, ZERO
+from mlsdk.pipeline.ir.planes import Plane, plane_scheme
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme
 from mlsdk.pipeline.ops.shape import split_sizes
 from mlsdk.pipeline.ops.table import attributes
 from mlsdk.pipeline.ops.table import run as run_operator
@@ -76,8 +78,29 @@ def moved(planner: Planner, node: Node, inputs: Sequence[str], parameters: Mappi
     """A move of `inputs` (those that have elements), brought to one dtype."""
     present = [name for name in inputs if name and planner.value(name).size]
     placed = one_dtype(planner, present)
-    plain = replace(node, attrs={**node.attrs, **parameters})
-    planner.put(plain, "move", placed, [planner.default(node.outputs[0])], dtypes=[planner.device_dtype(placed[0])])
+    dtype, out = planner.device_dtype(placed[0]), node.outputs[0]
+    plane = _plane(planner, node, placed, dtype)
+    clean = plane is not None and planner.shape(out)[1] % BLOCK != 0  # windows want zeros in the lanes
+    attrs = {**node.attrs, **parameters, **({"clean": 1} if clean else {})}
+    scheme = planner.default(out) if plane is None else plane
+    put = replace(node, attrs=attrs)
+    planner.put(put, "move", placed, [scheme], dtypes=[dtype], pad=ZERO if clean else ANY)
+
+
+#: moves of whole rows and columns: where all their inputs are planes, so is what they make
+OF_PLANES = ("Concat", "Pad", "Slice", "Tile", "Expand", "DepthToSpace", "SpaceToDepth")
+
+
+def _plane(planner: Planner, node: Node, placed: Sequence[str], dtype: str) -> Scheme | None:
+    """The scheme of a result between windows (convolution, pooling), which work in planes."""
+    from mlsdk.pipeline.layout.windows import split_for
+
+    shape = planner.shape(node.outputs[0])
+    sources = [(planner.shape(name), planner.scheme_of(name)) for name in placed if planner.value(name).size > 1]
+    planes = [scheme is not None and Plane.of(of, scheme) is not None for of, scheme in sources]
+    if node.op in OF_PLANES and planes and all(planes) and len(shape) == len(sources[0][0]):
+        return plane_scheme(shape, split_for(shape, dtype))
+    return None
 
 
 def one_dtype(planner: Planner, names: Sequence[str]) -> list[str]:
@@ -195,6 +218,7 @@ def concat(planner: Planner, node: Node) -> None:
     if (
         scheme is None
         or scheme.copies
+        or Plane.of(first, scheme) is not None
         or any(planner.shape(n) != first for n in names)
         or scheme.extents[axis] != first[axis]
     ):

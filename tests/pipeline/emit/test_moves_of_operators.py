@@ -2,9 +2,15 @@
 
 import numpy as np
 import pytest
+from emulated import compiled, run
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import DTYPES, agree, numbers
+
+from mlsdk.pipeline.ir.graph import Graph, Node, Value
+from mlsdk.pipeline.ops import infer
+from mlsdk.pipeline.ops.interpreter import run_reference
+from mlsdk.pipeline.ops.table import Operand
 
 every_dtype = pytest.mark.parametrize(("float_dtype", "dtype"), DTYPES)
 
@@ -197,3 +203,50 @@ def test_any_pad(data, shape, kind):
     high = [data.draw(st.integers(-(n // 3) if mode == "constant" else 0, 5)) for n in shape]
     fill = np.array(7, kind[1]) if mode == "constant" and data.draw(st.booleans()) else None
     agree("Pad", {"x": (x_of(tuple(shape), kind[1]),), "p": ints(*low, *high), "f": fill}, 1, {"mode": mode}, kind[0])
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attrs"),
+    [
+        ("Concat", {}, {"axis": 1}),
+        ("Pad", {"p": ints(0, 0, 2, 1, 0, 0, 1, 2)}, {"mode": "reflect"}),
+        ("Slice", {"from": ints(1), "to": ints(9), "axes": ints(2)}, {}),
+    ],
+)
+def test_between_windows_planes_stay_planes(op, operands, attrs):
+    """A convolution, a move, a convolution: nothing is brought to another layout and back."""
+    shape = (2, 20, 10, 12)
+    rng = np.random.default_rng(0)
+    names = ("a", "a") if op == "Concat" else ("a",)
+    constants = {"v": rng.integers(-2, 3, (20, 20, 1, 1)).astype(np.float32), **operands}
+    known = [Operand(n, "float32", shape, None) for n in names]
+    known += [Operand(n, str(a.dtype), a.shape, a) for n, a in operands.items()]
+    move = Node("move", op, (*names, *operands), ("m",), attrs)
+    ((_, moved),) = infer(move, known)
+    constants["w"] = rng.integers(-2, 3, (20, moved[1], 1, 1)).astype(np.float32)
+    shapes = {"x": shape, "a": shape, "m": moved, "y": (2, 20, *moved[2:])}
+    values = {n: Value(n, "float32", s) for n, s in shapes.items()}
+    values |= {n: Value(n, str(a.dtype), a.shape) for n, a in constants.items()}
+    nodes = (Node("c", "Conv", ("x", "v"), ("a",)), move, Node("d", "Conv", ("m", "w"), ("y",)))
+    graph = Graph("g", ("x",), ("y",), nodes, values, constants)
+    x = rng.integers(-2, 3, shape).astype(np.float32)
+    np.testing.assert_array_equal(run(graph, {"x": x})[0]["y"], run_reference(graph, {"x": x})["y"])
+    assert [p.node.op for p in compiled(graph)[0].nodes] == ["Conv", op, "Conv"]
+
+
+@given(data=st.data(), shape=st.lists(sizes, min_size=1, max_size=3), kind=st.sampled_from(DTYPES[:4]))
+def test_any_concat(data, shape, kind):
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    parts = data.draw(st.lists(st.sampled_from([0, 1, 3, 16, 17]), min_size=1, max_size=4))
+    operands = {f"x{i}": (x_of((*shape[:axis], n, *shape[axis + 1 :]), kind[1], i),) for i, n in enumerate(parts)}
+    agree("Concat", operands, 1, {"axis": axis}, kind[0])
+
+
+@given(data=st.data(), shape=st.lists(sizes, min_size=1, max_size=4), kind=st.sampled_from(DTYPES[:4]))
+def test_any_reshape(data, shape, kind):
+    rest, new = int(np.prod(shape)), []
+    while rest > 1 and len(new) < 4:
+        new.append(data.draw(st.sampled_from([n for n in range(1, rest + 1) if rest % n == 0])))
+        rest //= new[-1]
+    new.insert(data.draw(st.integers(0, len(new))), rest)
+    agree("Reshape", {"x": (x_of(tuple(shape), kind[1]),), "s": ints(*new)}, 1, {}, kind[0])
