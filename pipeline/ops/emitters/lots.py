@@ -42,7 +42,7 @@ FEW = 4  # granules of a lot to begin with
 WAITING = 12  # lots that wait for another that reads other DRAMs
 TRIES = 8  # at the size of a lot
 ENOUGH, GROWTH = 0.75, 1.3  # how full LM0 is, and how much larger a lot might be, when it is large enough
-ENOUGH_STEPS = 3  # how often the steps that DRAM needs for a lot may be taken, before large ones are looked at
+ENOUGH_STEPS = 4  # how often the steps that DRAM needs for a lot may be taken, before large ones are looked at
 DRAM_LW = 64  # LW from a group's DRAM in a step
 
 
@@ -166,9 +166,12 @@ class Lots:
             found[near, lines] = sum(map(self._cost, lots)) * self.grain / count, size
             return {one.name for lot in lots for one in lot.kinds}
 
-        names = kinds(NEAREST[0], LINES[0])
-        farther = [NEAREST[1]] * bool(names & {OWN, OWN_SAME}) + [NEAREST[2]] * bool(names - set(LINES))
-        if names - {OWN, OWN_SAME}:
+        few = self._measured(at, min(FEW, len(kind) - at)).kinds
+        places = {one.name: int((one.rank >= 0).sum()) for one in few}
+        mostly_far = 2 * sum(places.get(name, 0) for name in LINES) > sum(places.values())
+        names = kinds(NEAREST[-1] if mostly_far else NEAREST[0], LINES[0])
+        if not mostly_far and names - {OWN, OWN_SAME}:
+            farther = [NEAREST[1]] * bool(names & {OWN, OWN_SAME}) + [NEAREST[2]] * bool(names - set(LINES))
             names = names.union(*(kinds(near, LINES[0]) for near in farther))
         if names & set(LINES):
             near = min(found, key=lambda key: found[key][0])[0]
