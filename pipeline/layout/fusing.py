@@ -16,7 +16,7 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.placed import PlacedNode
 from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.elementwise import ROOMS, Task, compute_dtype, program_of
-from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused, fusible, kernel_attrs
+from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused, step_of
 
 if TYPE_CHECKING:
     from mlsdk.pipeline.layout.planner import Planner
@@ -29,9 +29,10 @@ def fuse(
 ) -> tuple[Node, list[str], str]:
     """The node, its operands and its kernel, with those operands' own nodes in it that nothing else needs."""
     kernel, operands = kernel or node.op, list(operands)
-    if not fusible(kernel, [dtype, *(planner.device_dtype(name) for name in operands)]):
+    step = step_of(kernel, replace(node, inputs=tuple(operands)), [dtype, *map(planner.device_dtype, operands)])
+    if step is None:
         return node, operands, kernel
-    steps: tuple[str, ...] = (json.dumps([kernel, list(range(len(operands))), kernel_attrs(kernel, node)]),)
+    steps: tuple[str, ...] = (step,)
     inputs, taken = operands, []
     for name in dict.fromkeys(operands):
         source = _source(planner, node, name, scheme)
@@ -57,7 +58,7 @@ def _source(planner: Planner, node: Node, name: str, scheme: Scheme) -> PlacedNo
         or name in planner.graph.outputs
         or name in planner.options.fixed
         or planner.values[name].scheme != scheme
-        or any(name in placed.node.inputs for placed in planner.nodes)
+        or name in planner.read
     ):
         return None
     return source
@@ -67,18 +68,13 @@ def _merged(
     planner: Planner, source: PlacedNode, name: str, inputs: list[str], steps: tuple[str, ...], dtype: str
 ) -> tuple[list[str], tuple[str, ...]] | None:
     """Inputs and steps with those of `source` in front, or None where they do not fit."""
-    dtypes = [planner.device_dtype(n) for n in source.node.inputs] + [planner.device_dtype(name)]
-    if source.kernel != FUSED and not fusible(source.kernel or source.node.op, dtypes):
-        return None
-    first = source.node.attrs.get("steps") or (
-        json.dumps(
-            [
-                source.kernel or source.node.op,
-                list(range(len(source.node.inputs))),
-                kernel_attrs(source.kernel or source.node.op, source.node),
-            ]
-        ),
-    )
+    first = source.node.attrs.get("steps")
+    if first is None:
+        dtypes = [*map(planner.device_dtype, source.node.inputs), planner.device_dtype(name)]
+        step = step_of(source.kernel or source.node.op, source.node, dtypes)
+        if step is None:
+            return None
+        first = (step,)
     assert isinstance(first, tuple)
     mine = list(dict.fromkeys([*(n for n in inputs if n != name), *source.node.inputs]))
     if len(mine) not in ROOMS or len(first) + len(steps) > MOST_STEPS:
@@ -90,9 +86,7 @@ def _merged(
         *(_moved(str(step), theirs, len(mine)) for step in first),
         *(_moved(step, moved, len(mine) + len(first)) for step in steps),
     )
-    types = tuple(planner.device_dtype(n) for n in mine)
-    if not fusible("Identity", [*types, dtype]):
-        return None
+    types = tuple(map(planner.device_dtype, mine))
     try:
         program_of(Task(Fused(joined), compute_dtype((*types, dtype)), types, dtype))
     except MLSDKError:

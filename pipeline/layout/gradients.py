@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.layout.moving import window_slice
 from mlsdk.pipeline.ops.convolution import Window, window_of
 from mlsdk.pipeline.ops.table import attributes
 
@@ -35,7 +36,7 @@ def max_pool_gradient(planner: Planner, node: Node) -> None:
     taken = ""
     for tap in itertools.product(*(range(size) for size in window.kernel)):
         offset = tuple(index * apart for index, apart in zip(tap, window.dilations))
-        met = _slice(planner, node, bordered, offset, places[2:], window.strides)
+        met = window_slice(planner, node, bordered, offset, places[2:], window.strides)
         hit = planner.apply(node, "Equal", (met, best), places, dtype="bool")
         if taken:
             free = planner.apply(node, "Not", (taken,), places)
@@ -47,7 +48,7 @@ def max_pool_gradient(planner: Planner, node: Node) -> None:
     total = _placed(planner, node, parts, window, wide)
     starts, reach = window.before, shape[2:]
     if tuple(planner.shape(total)[2:]) != tuple(reach) or any(starts):
-        total = _slice(planner, node, total, starts, reach, (1,) * len(reach))
+        total = window_slice(planner, node, total, starts, reach, (1,) * len(reach))
     planner.apply(node, "Identity", (total,), shape, out=node.outputs[0])
 
 
@@ -116,19 +117,6 @@ def _pad(planner: Planner, node: Node, x: str, before: Sequence[int], after: Seq
     value = np.array(fill, planner.value(x).dtype)
     inputs = [x, planner.new_constant(f"{node.name}.pads", pads), planner.new_constant(f"{node.name}.fill", value)]
     return planner.apply(node, "Pad", inputs, [*shape[:2], *(b + n + a for b, n, a in zip(before, shape[2:], after))])
-
-
-def _slice(
-    planner: Planner, node: Node, x: str, starts: Sequence[int], counts: Sequence[int], steps: Sequence[int]
-) -> str:
-    """`counts` elements of each spatial axis."""
-    shape = planner.shape(x)
-    if tuple(shape[2:]) == tuple(counts):
-        return x
-    ends = [start + (count - 1) * step + 1 for start, count, step in zip(starts, counts, steps)]
-    numbers = (starts, ends, range(2, len(shape)), steps)
-    inputs = [x, *(planner.new_constant(f"{node.name}.cut", np.array(list(v), np.int64)) for v in numbers)]
-    return planner.apply(node, "Slice", inputs, (*shape[:2], *counts))
 
 
 RULES: dict[str, Rule] = {"MaxPoolGrad": max_pool_gradient}

@@ -10,6 +10,7 @@ import numpy as np
 
 from mlsdk.errors import NotOnBoard
 from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.layout.moving import window_slice
 from mlsdk.pipeline.ops.convolution import Window
 
 if TYPE_CHECKING:
@@ -26,13 +27,8 @@ def pool_with_places(planner: Planner, node: Node, window: Window, bordered: str
     planner.apply(replace(node, outputs=(values,)), "MaxPool", node.inputs, out, out=values, **attrs)
     found = ""
     for tap in reversed(list(itertools.product(*(range(size) for size in window.kernel)))):  # the first one wins
-        x = bordered
-        for axis, (at, apart, count, step) in enumerate(zip(tap, window.dilations, out[2:], window.strides), 2):
-            cut = list(planner.shape(x))
-            cut[axis] = count
-            numbers = (at * apart, at * apart + (count - 1) * step + 1, axis, step)
-            inputs = [x, *(planner.new_constant(f"{node.name}.cut", np.array([v])) for v in numbers)]
-            x = planner.apply(node, "Slice", inputs, cut)
+        starts = [at * apart for at, apart in zip(tap, window.dilations)]
+        x = window_slice(planner, node, bordered, starts, out[2:], window.strides)
         here = planner.new_constant(f"{node.name}.places", _numbers(shape, out, window, tap))
         hit = planner.apply(node, "Equal", (x, values), out, dtype="bool")
         found = planner.apply(node, "Where", (hit, here, found or here), out, dtype="int64")

@@ -54,9 +54,17 @@ def transpose(planner: Planner, node: Node) -> None:
     )
 
 
-def known(planner: Planner, name: str) -> np.ndarray | None:
-    """The data of a value that is known now."""
-    return planner.data(name)
+def window_slice(
+    planner: Planner, node: Node, x: str, starts: Sequence[int], counts: Sequence[int], steps: Sequence[int]
+) -> str:
+    """`counts` elements of each spatial axis, `steps` apart."""
+    shape = planner.shape(x)
+    if tuple(shape[2:]) == tuple(counts):
+        return x
+    ends = [start + (count - 1) * step + 1 for start, count, step in zip(starts, counts, steps)]
+    numbers = (starts, ends, range(2, len(shape)), steps)
+    inputs = [x, *(planner.new_constant(f"{node.name}.cut", np.array(list(v), np.int64)) for v in numbers)]
+    return planner.apply(node, "Slice", inputs, (*shape[:2], *counts))
 
 
 def move(planner: Planner, node: Node) -> None:

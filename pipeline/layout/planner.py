@@ -23,7 +23,6 @@ from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, ZERO, Placed, PlacedNode, PlacedValue
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, choose_lane, spread
-from mlsdk.pipeline.ops.emitters.kernels import KERNELS
 from mlsdk.pipeline.ops.table import run as run_operator
 
 BASE_DTYPE = {"float": "single", "half": "half", "mixed": "single", "double": "double"}
@@ -67,13 +66,6 @@ MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Ex
 PRODUCTS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
 
 
-def is_elementwise(node: Node) -> bool:
-    """Whether the plain rule for elementwise kernels places a node."""
-    from mlsdk.pipeline.layout.rules import RULES
-
-    return node.op not in RULES and any(op == node.op for op, _ in KERNELS)
-
-
 class Planner:
     def __init__(self, graph: Graph, options: LayoutOptions):
         self.graph, self.options = graph, options
@@ -93,13 +85,14 @@ class Planner:
                 self.readers.setdefault(name, []).append(node)
         self._halves: dict[str, str] = {}
         self.made: dict[str, PlacedNode] = {}
+        self.read: set[str] = set()  # what nodes have as inputs
         self.waiting: dict[str, Node] = {}  # result -> its node, which is planned when the result is wanted
         self.taken: set[str] = set()  # names of nodes that the node before them computes too
 
     # ---- the walk ---------------------------------------------------------------------------------------------
 
     def run(self) -> tuple[Placed, tuple[Event, ...]]:
-        from mlsdk.pipeline.layout.rules import rule_of
+        from mlsdk.pipeline.layout.rules import elementwise, rule_of
 
         for name, fixed in self.options.fixed.items():
             if name in self.graph.inputs and isinstance(fixed, Fixed):
@@ -111,7 +104,7 @@ class Planner:
                     rule = rule_of(node, self)
                     if rule is None:
                         raise NotOnBoard("no emitter for the board")
-                    if self._may_wait(node):
+                    if rule is elementwise and self._may_wait(node):
                         self.waiting[node.outputs[0]] = node
                     else:
                         rule(self, node)
@@ -137,9 +130,9 @@ class Planner:
         return placed, tuple(self.history)
 
     def _may_wait(self, node: Node) -> bool:
-        """Whether a node has no reason to lie anywhere yet: elementwise, of inputs that nobody has placed. It is planned when
+        """Whether an elementwise node has no reason to lie anywhere yet, as nobody has placed its inputs. It is planned when
         its result is wanted, and its operands lie as that then does: state of an optimizer like its gradient."""
-        if not is_elementwise(node) or node.outputs[0] in (*self.graph.outputs, *self.options.fixed):
+        if node.outputs[0] in self.graph.outputs or node.outputs[0] in self.options.fixed:
             return False
         out, operands = node.outputs[0], [name for name in node.inputs if name]
         free = [n for n in operands if self.free(n) or n in self.waiting]
@@ -222,7 +215,7 @@ class Planner:
         value = self.values[name]
         copy = self.fresh(f"{name}.copy")
         self.shown[copy] = Value(copy, value.dtype, value.shape)
-        self.nodes.append(PlacedNode(Node(self.fresh(f"Copy_{name}"), "Identity", (name,), (copy,)), "copy"))
+        self._add(PlacedNode(Node(self.fresh(f"Copy_{name}"), "Identity", (name,), (copy,)), "copy"))
         self.values[copy] = replace(value, name=copy, origin="node", data="")
         return copy
 
@@ -378,7 +371,7 @@ class Planner:
         node = Node(
             self.fresh(f"Switch_{current.name}"), "MNCoreLayoutSwitch", (current.name,), (name,), {"clean": int(clean)}
         )
-        self.nodes.append(PlacedNode(node, "move"))
+        self._add(PlacedNode(node, "move"))
         self.history.append(Event(name, str(layout), reason or "a switch"))
         return name
 
@@ -403,12 +396,18 @@ class Planner:
             layout = scheme.layout(dtype).check(value.shape, dtype, name)
             self.values[name] = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, pad)
             self.history.append(Event(name, str(layout), reason or f"result of {node.op}"))
-        self.nodes.append(PlacedNode(replace(node, inputs=tuple(inputs)), emitter, kernel, batches))
-        self.made |= dict.fromkeys(names, self.nodes[-1])
+        placed = PlacedNode(replace(node, inputs=tuple(inputs)), emitter, kernel, batches)
+        self._add(placed)
+        self.made |= dict.fromkeys(names, placed)
+
+    def _add(self, placed: PlacedNode) -> None:
+        self.nodes.append(placed)
+        self.read.update(placed.node.inputs)
 
     def withdraw(self, placed: PlacedNode, name: str, into: Node) -> None:
         """Take a node out again whose one result another computes on its way."""
-        self.nodes.remove(placed)
+        place = next(i for i in range(len(self.nodes) - 1, -1, -1) if self.nodes[i] is placed)
+        del self.nodes[place]
         del self.made[name], self.values[name]
         self.history.append(Event(name, "", f"computed within {into.name}"))
 
@@ -420,7 +419,7 @@ class Planner:
             source, name=result.name, dtype=result.dtype, shape=result.shape, layout=where, scheme=scheme
         )
         self.base_of[result.name] = name
-        self.nodes.append(PlacedNode(replace(node, inputs=(name,)), "view"))
+        self._add(PlacedNode(replace(node, inputs=(name,)), "view"))
         self.history.append(Event(result.name, str(where), f"a view of {name}"))
 
     def next_is(self, name: str, op: str) -> Node | None:

@@ -13,7 +13,6 @@ import numpy as np
 from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.bits import INT_MAX, INT_MIN
 from mlsdk.pipeline.ir.graph import Attr, Node
-from mlsdk.pipeline.layout.moving import known
 from mlsdk.pipeline.layout.reducing import Chain, constant
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def _put(planner: Planner, node: Node, kernel: str = "") -> None:
 
 def _uniform(planner: Planner, name: str) -> float | int | None:
     """The one value of a constant, if it has only one."""
-    data = known(planner, name)
+    data = planner.data(name)
     if data is None or data.size == 0 or not (data == data.flat[0]).all():
         return None
     return data.flat[0].item()
@@ -78,7 +77,7 @@ def _integer_power(planner: Planner, node: Node, value: float | None, alike: boo
         if 0 <= value <= MOST_PRODUCTS and alike:
             _power_of(planner, node, int(value))
             return
-        exponent = constant(planner, node, np.full(known(planner, exponent).shape, int(value), np.int32))  # type: ignore[union-attr]
+        exponent = constant(planner, node, np.full(planner.data(exponent).shape, int(value), np.int32))  # type: ignore[union-attr]
     elif planner.device_dtype(exponent) != "int":
         raise LayoutError(f"{node.name}: integers to a power that is no integer; cast the base to float")
     _put(planner, replace(node, inputs=(base, exponent)), kernel_of(planner, node))
@@ -97,7 +96,7 @@ def _as(planner: Planner, node: Node, name: str, like: str) -> str:
     have, want = planner.device_dtype(name), planner.device_dtype(like)
     if have == want or {have, want} == {"half", "single"}:
         return name
-    data = known(planner, name)
+    data = planner.data(name)
     if data is not None:
         return constant(planner, node, data.astype(planner.value(like).dtype))
     return cast_to(planner, name, want)
@@ -109,7 +108,7 @@ def _as(planner: Planner, node: Node, name: str, like: str) -> str:
 def clip(planner: Planner, node: Node) -> None:
     x, low, high = (*node.inputs, "", "")[:3]
     bounds = {key: name for key, name in (("low", low), ("high", high)) if name}
-    values = {key: known(planner, name) for key, name in bounds.items()}
+    values = {key: planner.data(name) for key, name in bounds.items()}
     if all(data is not None for data in values.values()):
         whole = planner.device_dtype(x) == "int"
         attrs: dict[str, Attr] = {}
@@ -127,7 +126,7 @@ def _scalar(planner: Planner, node: Node, name: str) -> str:
     """A bound, of one element in any rank, as one of rank 0."""
     if planner.shape(name) == ():
         return name
-    data = known(planner, name)
+    data = planner.data(name)
     if data is not None:
         return constant(planner, node, data.reshape(()))
     chain = Chain(planner, node)

@@ -399,8 +399,7 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
         axes[x] = tuple(padded)
     elif any(d.level == LOCAL for x in batch for d in axes[x]):
         axes[last - 1] = (*axes[last - 1], Digit(ALIGN, LOCAL, 1))
-    blocks = -(-full[last] // BLOCK)
-    axes[last] = (Digit(blocks, LOCAL, 0),) if blocks > 1 else ()
+    axes[last] = _blocks(full[last], 0)
     return Scheme(tuple(axes), last)
 
 
@@ -409,9 +408,8 @@ def _with_lane(scheme: Scheme, n: int, shape_c: tuple[int, ...], wide_a: tuple[i
     last = len(shape_c) - 1
     ranks = [d.stride for _, d in scheme.local]
     low = min(ranks, default=1) - 1
-    blocks = -(-n // BLOCK)
     axes = list(scheme.axes)
-    axes[last] = (Digit(blocks, LOCAL, low),) if blocks > 1 else ()
+    axes[last] = _blocks(n, low)
     lifted = tuple(
         tuple(replace(d, stride=d.stride + 1 - min(low, 0)) if d.level == LOCAL else d for d in axis) for axis in axes
     )

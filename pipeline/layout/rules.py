@@ -26,9 +26,9 @@ from mlsdk.pipeline.layout import (
     windows,
 )
 from mlsdk.pipeline.layout.fusing import fuse
-from mlsdk.pipeline.layout.moving import MOVED, anywhere, known
+from mlsdk.pipeline.layout.moving import MOVED, anywhere
 from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of
-from mlsdk.pipeline.ops.emitters.kernels import KERNELS
+from mlsdk.pipeline.ops.emitters.kernels import kernels_of
 from mlsdk.pipeline.ops.table import attributes
 
 if TYPE_CHECKING:
@@ -38,11 +38,7 @@ Rule = Callable[["Planner", Node], None]
 
 
 def rule_of(node: Node, planner: Planner) -> Rule | None:
-    if node.op in RULES:
-        return RULES[node.op]
-    if any(op == node.op for op, _ in KERNELS):
-        return elementwise
-    return None
+    return RULES.get(node.op, elementwise if kernels_of(node.op) else None)
 
 
 # ---- elementwise --------------------------------------------------------------------------------------------------
@@ -92,7 +88,7 @@ def _axes(planner: Planner, node: Node, rank: int) -> tuple[int, ...]:
     attrs = attributes(node)
     axes = attrs.get("axes")
     if len(node.inputs) > 1 and node.inputs[1]:
-        data = known(planner, node.inputs[1])
+        data = planner.data(node.inputs[1])
         if data is None:
             raise LayoutError(f"{node.name}: the axes of {node.op} are computed at run time; make them constant")
         axes = tuple(int(a) for a in data.reshape(-1))

@@ -18,6 +18,7 @@ from mlsdk.pipeline.ir.planes import Plane, Split, plane_scheme
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme
 from mlsdk.pipeline.layout.depth import to_depth
 from mlsdk.pipeline.layout.maxima import pool_with_places
+from mlsdk.pipeline.layout.moving import window_slice
 from mlsdk.pipeline.ops.convolution import Window, transposed_window, window_of
 from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.conv import UNIT
@@ -431,10 +432,8 @@ def _cropped(planner: Planner, node: Node, x: str, before: Sequence[int], after:
         return x
     shape = planner.shape(x)
     starts = [max(0, -b) for b in before]
-    ends = [n - max(0, -a) for n, a in zip(shape[2:], after)]
-    axes = np.arange(2, len(shape))
-    inputs = [x] + [planner.new_constant(f"{node.name}.cut", np.array(v, np.int64)) for v in (starts, ends, axes)]
-    return planner.apply(node, "Slice", inputs, [*shape[:2], *(e - s for s, e in zip(starts, ends))])
+    counts = [n - start - max(0, -a) for n, start, a in zip(shape[2:], starts, after)]
+    return window_slice(planner, node, x, starts, counts, [1] * len(counts))
 
 
 # ---- pooling ------------------------------------------------------------------------------------------------------
@@ -506,12 +505,11 @@ def _pool_by_taps(planner: Planner, node: Node, window: Window, kernel: str) -> 
     x = _bordered(planner, node, node.inputs[0], window, low)
     for axis, (size, step, apart, count) in enumerate(zip(window.kernel, window.strides, window.dilations, out[2:]), 2):
         total = ""
+        cut = [count if a == axis else n for a, n in enumerate(planner.shape(x))]
+        steps = [step if a == axis else 1 for a in range(2, len(cut))]
         for tap in range(size):
-            cut = list(planner.shape(x))
-            cut[axis] = count
-            numbers = (tap * apart, tap * apart + (count - 1) * step + 1, axis, step)
-            inputs = [x, *(planner.new_constant(f"{node.name}.cut", np.array([v])) for v in numbers)]
-            part = planner.apply(node, "Slice", inputs, cut)
+            starts = [tap * apart if a == axis else 0 for a in range(2, len(cut))]
+            part = window_slice(planner, node, x, starts, cut[2:], steps)
             total = planner.apply(node, "Add" if kernel == "average" else "Max", (total, part), cut) if total else part
         x = total
     if kernel == "average":

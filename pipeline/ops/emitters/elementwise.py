@@ -17,12 +17,11 @@ from mlsdk.pipeline.ops.emitters.constants import load_constants
 from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Constant, Formula
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused
-from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, WriteFormula, kernels_of
+from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, WriteFormula, attrs_of, kernels_of
 from mlsdk.pipeline.ops.emitters.stream import Feed, lc_needed, stream
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, room
 from mlsdk.pipeline.ops.emitters.weave import most_groups, order, weave
 from mlsdk.pipeline.ops.emitters.woven import Line, Room, Token, Woven
-from mlsdk.pipeline.ops.table import lookup
 
 SPACE = {"m": m.LM0, "n": m.LM1, "r": m.GRF0, "s": m.GRF1}
 CONSTANTS = {"m": 3968, "n": 3968, "r": 256, "s": 256}  # first word of the constants in each memory
@@ -156,10 +155,8 @@ def emit_elementwise(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
         return emit_formula(call, steps, inputs, call.outputs[0], compute_dtype(dtypes))
     name, _, narrow = (call.kernel or call.node.op).partition(":uint8")
     kernel, compute = find_kernel(call.node.name, name + narrow, [t.dtype for t in (*inputs, call.outputs[0])])
-    values = {**lookup(call.node.op).attrs, **call.node.attrs}
-    attrs = {key: values[key] for key in kernel.attrs if key in values}
     mask = 255 if (call.kernel or call.node.op).endswith(":uint8") else 0
-    return emit_formula(call, kernel.formula, inputs, call.outputs[0], compute, attrs, mask)
+    return emit_formula(call, kernel.formula, inputs, call.outputs[0], compute, attrs_of(kernel, call.node), mask)
 
 
 def find_kernel(node: str, name: str, dtypes: Sequence[str]) -> tuple[Kernel, str]:

@@ -9,8 +9,7 @@ from typing import Any
 
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, SINGLE, Formula, Operand, Value
-from mlsdk.pipeline.ops.emitters.kernels import KERNELS
-from mlsdk.pipeline.ops.table import lookup
+from mlsdk.pipeline.ops.emitters.kernels import KERNELS, attrs_of
 
 FUSED = "fused"  # the kernel's name
 
@@ -29,16 +28,12 @@ class Fused:
         return values[-1]
 
 
-def fusible(kernel: str, dtypes: Sequence[str]) -> bool:
-    """Whether a kernel may be a step: floats of one kind in and out, computed in that kind."""
+def step_of(kernel: str, node: Node, dtypes: Sequence[str]) -> str | None:
+    """A node as a step of its own inputs; None where it cannot be one: floats of one kind in and out (`dtypes`), computed in
+    that kind."""
     floats = set(dtypes)
     compute = DOUBLE if floats == {DOUBLE} else SINGLE if floats <= {HALF, SINGLE} else None
     row = KERNELS.get((kernel, compute)) if compute else None
-    return row is not None and not row.wide
-
-
-def kernel_attrs(kernel: str, node: Node) -> dict[str, Any]:
-    """The attributes of a node that its kernel reads."""
-    row = next(row for (name, _compute), row in KERNELS.items() if name == kernel)
-    values = {**lookup(node.op).attrs, **node.attrs}
-    return {key: values[key] for key in row.attrs if key in values}
+    if row is None or row.wide:
+        return None
+    return json.dumps([kernel, list(range(len(node.inputs))), attrs_of(row, node)])

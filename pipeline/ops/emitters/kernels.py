@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from mlsdk.pipeline.ir import plugins
+from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Formula, Operand, Value
 from mlsdk.pipeline.ops.emitters.formulas import (
     division,
@@ -28,6 +30,7 @@ from mlsdk.pipeline.ops.emitters.formulas import (
     simple,
     trigonometric,
 )
+from mlsdk.pipeline.ops.table import lookup
 
 WriteFormula = Callable[..., Operand]
 
@@ -217,6 +220,12 @@ _cast_row(INT, "int:bool", INT, _truth_of)
 
 for _name, _formula, _options in plugins.registry().kernels:
     floats(_name, _formula, **_options)
+
+
+def attrs_of(kernel: Kernel, node: Node) -> dict[str, Any]:
+    """The attributes of a node that its kernel reads."""
+    values = {**lookup(node.op).attrs, **node.attrs}
+    return {key: values[key] for key in kernel.attrs if key in values}
 
 
 def kernels_of(name: str) -> list[str]:
