@@ -14,11 +14,13 @@ from mlsdk.pipeline.ir.signature import Signature
 from mlsdk.registry import Entry, Private, bind
 from mlsdk.runtime import events
 from mlsdk.runtime.iospec import IOSpec
+from mlsdk.runtime.loaded import HostRun
 from mlsdk.runtime.programs import BoardProgram, HostProgram, Program, spec_of
 from mlsdk.runtime.session import BoardSession
 
 if TYPE_CHECKING:
     from mlsdk.context import Context
+    from mlsdk.pipeline.ir.application import Application
     from mlsdk.tasks.chain import BuildResult
 
 Read = Callable[[str], bytes]  # artifact -> its bytes
@@ -82,8 +84,17 @@ def _on_board(
         assert entry.buffer is not None
         if state.input and entry.buffer.spec.is_memcopyable_to(spec):
             shared[state.input] = entry.buffer
-    program = BoardProgram(application, session, shared)  # type: ignore[arg-type]
+    program = BoardProgram(application, session, shared, host_run(application))  # type: ignore[arg-type]
     return program, _all_state(context, program, entries)
+
+
+def host_run(application: Application) -> HostRun | None:
+    """What computes the nodes that the application leaves to the host, if there are any."""
+    if not application.host:
+        return None
+    from mlsdk.pipeline.ops.table import run
+
+    return run
 
 
 def _on_host(context: Context, read: Read, name: str) -> tuple[Program, dict[str, Entry | Private]]:

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mlsdk.errors import OptionError
+from mlsdk.tasks.near import nearest
+
 if TYPE_CHECKING:
     from mlsdk.tasks.session import Services
     from mlsdk.tasks.traced import Program
@@ -67,7 +70,8 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
     from mlsdk.pipeline.layout import LayoutOptions, fixed_from_json, plan, reports
 
     fixed = fixed_from_json(inputs["placements.json"]) if "placements.json" in inputs else {}
-    placed, history = plan(Graph.from_onnx(inputs["model.onnx"]), LayoutOptions(options["float_dtype"], fixed))
+    graph = Graph.from_onnx(inputs["model.onnx"])
+    placed, history = plan(graph, LayoutOptions(options["float_dtype"], fixed, _ops_on_host(options["envs"])))
     return {
         "placed.json": placed.to_json(),
         "layout.html": reports.layout_page(placed),
@@ -75,6 +79,17 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
         "time_slice.html": reports.time_slice_page(placed),
         "time_slice.txt": reports.time_slice_text(placed),
     }
+
+
+def _ops_on_host(envs: Mapping[str, str]) -> frozenset[str]:
+    """The operators that CODEGEN_OPS_ON_HOST names, with commas between them."""
+    from mlsdk.pipeline.ops.table import table
+
+    names = frozenset(name.strip() for name in envs.get("CODEGEN_OPS_ON_HOST", "").split(",") if name.strip())
+    for name in sorted(names):
+        if name not in table():
+            raise OptionError(f"CODEGEN_OPS_ON_HOST: there is no operator {name!r}{nearest(name, table())}")
+    return names
 
 
 def schedule(inputs: Inputs, options: Options, services: Services) -> Outputs:
@@ -150,9 +165,10 @@ def run(inputs: Inputs, options: Options, services: Services) -> Outputs:
     rows = archive.unpack_arrays(inputs["inputs.npz"])
     if "model.app.zst" in inputs:
         from mlsdk.pipeline.ir.application import Application
+        from mlsdk.pipeline.ops.table import run as run_operator
 
         application = Application.from_bytes(archive.decompress(inputs["model.app.zst"]))
-        outputs, record = batch.run_rows(application, rows, options["device"], services.status)
+        outputs, record = batch.run_rows(application, rows, options["device"], services.status, run_operator)
     else:
         from mlsdk.pipeline.ir.graph import Graph
         from mlsdk.pipeline.ir.signature import Signature

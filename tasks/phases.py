@@ -135,7 +135,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Load",
-            version=2,
+            version=3,
             function="mlsdk.tasks.adapters:load",
             takes=(
                 "signature.json",

@@ -14,12 +14,16 @@ from mlsdk.errors import InputMismatch
 from mlsdk.pipeline.ir.application import Application
 from mlsdk.pipeline.ir.graph import DTYPES
 from mlsdk.pipeline.ir.signature import Signature
-from mlsdk.runtime.loaded import Loaded
+from mlsdk.runtime.loaded import HostRun, Loaded
 from mlsdk.runtime.memory import Allocator
 
 
 def run_rows(
-    application: Application, inputs: Mapping[str, np.ndarray], device: str, status: Callable[[str], None]
+    application: Application,
+    inputs: Mapping[str, np.ndarray],
+    device: str,
+    status: Callable[[str], None],
+    host_run: HostRun | None = None,
 ) -> tuple[dict[str, np.ndarray], bytes]:
     """One run for each index of the leading axis of `inputs` (by signature key). Stacked outputs, and the run record."""
     signature = application.signature
@@ -28,7 +32,7 @@ def run_rows(
     steps = pe_steps = 0
     seconds: list[float] = []
     with open_board(device) as board:
-        loaded = Loaded(application, board, Allocator())
+        loaded = Loaded(application, board, Allocator(), host_run=host_run)
         for row in range(rows):
             for entry in signature.inputs:
                 loaded.write(entry.value, inputs[entry.key][row])

@@ -14,7 +14,7 @@ from mlsdk.pipeline.ir.graph import Graph
 from mlsdk.pipeline.ir.signature import Signature
 from mlsdk.runtime.buffers import BoardBuffer, Buffer, HostBuffer
 from mlsdk.runtime.iospec import IOSpec
-from mlsdk.runtime.loaded import Loaded
+from mlsdk.runtime.loaded import HostRun, Loaded
 from mlsdk.runtime.session import BoardSession
 
 
@@ -40,14 +40,21 @@ def spec_of(place: Placement) -> IOSpec:
 
 
 class BoardProgram:
-    """An application with addresses. `shared`: buffers of others, by the value that lies there."""
+    """An application with addresses. `shared`: buffers of others, by the value that lies there; `host_run` computes the
+    nodes that the host has."""
 
-    def __init__(self, application: Application, session: BoardSession, shared: Mapping[str, BoardBuffer]) -> None:
+    def __init__(
+        self,
+        application: Application,
+        session: BoardSession,
+        shared: Mapping[str, BoardBuffer],
+        host_run: HostRun | None = None,
+    ) -> None:
         self.signature = application.signature
         self.specs = {name: spec_of(place) for name, place in application.values.items()}
         addresses = {application.values[name].segment: buffer.address for name, buffer in shared.items()}
         with session.allocating() as memory:
-            self._loaded = Loaded(application, session.board, memory, addresses)
+            self._loaded = Loaded(application, session.board, memory, addresses, host_run)
         # A result may outlive the program, and lies in the program's memory.
         weakref.finalize(self._loaded, session.given_up.extend, self._loaded.own).atexit = False
         self.buffers = {
@@ -63,7 +70,7 @@ class BoardProgram:
             if buffer is not self.buffers[name]:
                 assert isinstance(buffer, BoardBuffer)
                 moved[self._loaded.application.values[name].segment] = buffer.address
-        return int(self._loaded.run(moved).total_steps)
+        return self._loaded.run(moved).total_steps
 
 
 #: executes a graph: inputs by value name -> outputs by value name

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from mlsdk.errors import GraphError
+from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import Layout
-from mlsdk.pipeline.ir.placed import scheme_from_json, scheme_to_json
+from mlsdk.pipeline.ir.placed import attr_from_json, attr_to_json, scheme_from_json, scheme_to_json
 from mlsdk.pipeline.ir.program import Program
 from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ir.signature import Signature
 
-MAGIC = b"open-mlsdk application 2\n"
+MAGIC = b"open-mlsdk application 3\n"
 
 
 @dataclass(frozen=True)
@@ -46,20 +47,32 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class HostNode:
+    """A node that the host computes when the program comes to its marker: it reads its operands from DRAM, and writes its
+    results there. None: an operand or result that is left out."""
+
+    node: Node
+    inputs: tuple[Placement | None, ...]
+    outputs: tuple[Placement | None, ...]
+
+
+@dataclass(frozen=True)
 class Application:
     """`values`: the graph's inputs and outputs by value name; `data`: contents of constant segments, uint64[4][LW] or
-    uint64[1][LW] where all groups hold the same."""
+    uint64[1][LW] where all groups hold the same; `host`: the nodes that the host computes, by marker."""
 
     signature: Signature
     program: Program
     values: Mapping[str, Placement]
     data: Mapping[str, np.ndarray] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    host: Mapping[str, HostNode] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
         object.__setattr__(self, "data", MappingProxyType(dict(self.data)))
         object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
+        object.__setattr__(self, "host", MappingProxyType(dict(self.host)))
 
     def to_bytes(self) -> bytes:
         blobs, entries, at = [], {}, 0
@@ -72,13 +85,8 @@ class Application:
         header = {
             "signature": json.loads(self.signature.to_json()),
             "program": json.loads(self.program.to_json()),
-            "values": {
-                name: [
-                    *(p.segment, p.offset, p.dtype, p.shape, p.device_dtype, str(p.layout)),
-                    *(p.clean, scheme_to_json(p.scheme)),
-                ]
-                for name, p in self.values.items()
-            },
+            "values": {name: _placement_to_json(p) for name, p in self.values.items()},
+            "host": {marker: _host_to_json(h) for marker, h in self.host.items()},
             "data": entries,
             "facts": dict(self.facts),
         }
@@ -100,18 +108,44 @@ class Application:
                 if at + size > len(blobs):
                     raise GraphError(f"the application is cut off in the data of {segment}; compile the function again")
                 filled[segment] = np.frombuffer(blobs[at : at + size], "<u8").reshape(groups, -1)
-            values = {
-                name: Placement(
-                    segment, offset, dtype, tuple(shape), device, Layout.parse(layout), clean, scheme_from_json(scheme)
-                )
-                for name, (segment, offset, dtype, shape, device, layout, clean, scheme) in header["values"].items()
-            }
             return cls(
                 Signature.from_json(json.dumps(header["signature"])),
                 Program.from_json(json.dumps(header["program"]).encode()),
-                values,
+                {name: _placement(p) for name, p in header["values"].items()},
                 filled,
                 header["facts"],
+                {marker: _host(h) for marker, h in header["host"].items()},
             )
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise GraphError(f"the application is damaged ({error!r:.80}); compile the function again") from error
+
+
+def _placement_to_json(p: Placement) -> list[Any]:
+    return [
+        *(p.segment, p.offset, p.dtype, p.shape, p.device_dtype, str(p.layout)),
+        *(p.clean, scheme_to_json(p.scheme)),
+    ]
+
+
+def _placement(data: Any) -> Placement:
+    segment, offset, dtype, shape, device, layout, clean, scheme = data
+    return Placement(
+        segment, offset, dtype, tuple(shape), device, Layout.parse(layout), clean, scheme_from_json(scheme)
+    )
+
+
+def _host_to_json(h: HostNode) -> dict[str, Any]:
+    return {
+        "node": [h.node.name, h.node.op, h.node.inputs, h.node.outputs],
+        "attrs": {key: attr_to_json(value) for key, value in h.node.attrs.items()},
+        "inputs": [p and _placement_to_json(p) for p in h.inputs],
+        "outputs": [p and _placement_to_json(p) for p in h.outputs],
+    }
+
+
+def _host(data: Any) -> HostNode:
+    name, op, inputs, outputs = data["node"]
+    attrs = {key: attr_from_json(value) for key, value in data["attrs"].items()}
+    node = Node(name, op, tuple(inputs), tuple(outputs), attrs)
+    places = [tuple(_placement(p) if p else None for p in data[side]) for side in ("inputs", "outputs")]
+    return HostNode(node, places[0], places[1])

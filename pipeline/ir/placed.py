@@ -23,6 +23,9 @@ from mlsdk.pipeline.ir.scheme import Digit, Scheme
 #: what the padding of a value holds: zeros; zeros in the lanes beyond the lane axis, elsewhere anything; anything
 ZERO, LANES, ANY = "zero", "lanes", "any"
 
+#: emitters of nodes that have no instructions
+VIEW, ON_HOST = "view", "host"
+
 #: device dtypes by logical dtype; float32 follows the option float_dtype
 DEVICE_DTYPE = {"float64": "double", "float16": "single", "int32": "int", "int64": "int", "uint8": "int", "bool": "int"}
 
@@ -49,7 +52,8 @@ class PlacedValue:
 
 @dataclass(frozen=True)
 class PlacedNode:
-    """A node and how it is emitted: `emitter` names the function, `kernel` and `batches` are its choices."""
+    """A node and how it is emitted: `emitter` names the function, `kernel` and `batches` are its choices. VIEW: the result
+    lies where the input lies; ON_HOST: the runtime computes it, between two stretches of the program."""
 
     node: Node
     emitter: str
@@ -84,7 +88,7 @@ class Placed:
             "outputs": self.outputs,
             "values": [_value_json(self.values[name]) for name in self.values],
             "nodes": [_node_json(node) for node in self.nodes],
-            "literals": {name: _attr_json(array) for name, array in self.literals.items()},
+            "literals": {name: attr_to_json(array) for name, array in self.literals.items()},
         }
         return (json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
@@ -92,7 +96,7 @@ class Placed:
     def from_json(cls, data: bytes) -> Placed:
         d = json.loads(data)
         values = [_value(v) for v in d["values"]]
-        literals = {name: np.asarray(_attr(array)) for name, array in d["literals"].items()}
+        literals = {name: np.asarray(attr_from_json(array)) for name, array in d["literals"].items()}
         nodes = tuple(_node(n) for n in d["nodes"])
         return cls(d["name"], tuple(d["inputs"]), tuple(d["outputs"]), nodes, {v.name: v for v in values}, literals)
 
@@ -143,7 +147,7 @@ def _value(d: Mapping[str, Any]) -> PlacedValue:
     )
 
 
-def _attr_json(value: Attr) -> Any:
+def attr_to_json(value: Attr) -> Any:
     if isinstance(value, np.ndarray):
         return {"dtype": str(value.dtype), "shape": value.shape, "data": value.tobytes().hex()}
     if isinstance(value, float):
@@ -153,7 +157,7 @@ def _attr_json(value: Attr) -> Any:
     return value
 
 
-def _attr(value: Any) -> Attr:
+def attr_from_json(value: Any) -> Attr:
     if isinstance(value, dict):
         if "float" in value:
             return float.fromhex(value["float"])
@@ -169,7 +173,7 @@ def _node_json(p: PlacedNode) -> dict[str, Any]:
         "op": p.node.op,
         "inputs": p.node.inputs,
         "outputs": p.node.outputs,
-        "attrs": {key: _attr_json(value) for key, value in p.node.attrs.items()},
+        "attrs": {key: attr_to_json(value) for key, value in p.node.attrs.items()},
         "emitter": p.emitter,
         "kernel": p.kernel,
         "batches": p.batches,
@@ -177,7 +181,7 @@ def _node_json(p: PlacedNode) -> dict[str, Any]:
 
 
 def _node(d: Mapping[str, Any]) -> PlacedNode:
-    attrs = {key: _attr(value) for key, value in d["attrs"].items()}
+    attrs = {key: attr_from_json(value) for key, value in d["attrs"].items()}
     return PlacedNode(
         Node(d["name"], d["op"], tuple(d["inputs"]), tuple(d["outputs"]), attrs),
         d["emitter"],

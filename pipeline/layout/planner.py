@@ -21,7 +21,7 @@ import numpy as np
 from mlsdk.errors import LayoutError, Misuse, NotOnBoard, UnsupportedOperator
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.layout import Layout
-from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, ZERO, Placed, PlacedNode, PlacedValue
+from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, VIEW, ZERO, Placed, PlacedNode, PlacedValue
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, choose_lane, spread
 from mlsdk.pipeline.ops.table import run as run_operator
 
@@ -39,10 +39,12 @@ class Fixed:
 
 @dataclass(frozen=True)
 class LayoutOptions:
-    """`fixed`: where inputs and outputs lie, by name; the name of an input stands for wherever that one comes to lie."""
+    """`fixed`: where inputs and outputs lie, by name; the name of an input stands for wherever that one comes to lie.
+    `on_host`: operators that the host computes."""
 
     float_dtype: str = "float"
     fixed: Mapping[str, Fixed | str] = field(default_factory=dict)
+    on_host: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Planner:
     # ---- the walk ---------------------------------------------------------------------------------------------
 
     def run(self) -> tuple[Placed, tuple[Event, ...]]:
-        from mlsdk.pipeline.layout.rules import elementwise, rule_of
+        from mlsdk.pipeline.layout.rules import elementwise, rule_of_graph
 
         for name, fixed in self.options.fixed.items():
             if name in self.graph.inputs and isinstance(fixed, Fixed):
@@ -101,7 +103,7 @@ class Planner:
         for node in self.graph.nodes:
             try:
                 if node.name not in self.taken and not self._known(node):
-                    rule = rule_of(node, self)
+                    rule = rule_of_graph(node, self)
                     if rule is None:
                         raise NotOnBoard("no emitter for the board")
                     if rule is elementwise and self._may_wait(node):
@@ -419,13 +421,14 @@ class Planner:
             source, name=result.name, dtype=result.dtype, shape=result.shape, layout=where, scheme=scheme
         )
         self.base_of[result.name] = name
-        self._add(PlacedNode(replace(node, inputs=(name,)), "view"))
+        self._add(PlacedNode(replace(node, inputs=(name,)), VIEW))
         self.history.append(Event(result.name, str(where), f"a view of {name}"))
 
     def next_is(self, name: str, op: str) -> Node | None:
         """The only reader of a value of the graph, if it is an `op`: whoever computes the value may compute that too."""
         readers = self.readers.get(name, [])
         found = len(readers) == 1 and readers[0].op == op and name not in self.graph.outputs
+        found = found and op not in self.options.on_host
         return readers[0] if found else None
 
     def result_dtype(self, op: str, operands: Sequence[str], out: str) -> str:

@@ -11,7 +11,7 @@ from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir import plugins
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
-from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
+from mlsdk.pipeline.ir.placed import ANY, LANES, ON_HOST, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, spread
 from mlsdk.pipeline.layout import (
     drawing,
@@ -37,8 +37,20 @@ if TYPE_CHECKING:
 Rule = Callable[["Planner", Node], None]
 
 
+def rule_of_graph(node: Node, planner: Planner) -> Rule | None:
+    """The rule of a node of the graph itself, which may be meant for the host."""
+    return on_host if node.op in planner.options.on_host else rule_of(node, planner)
+
+
 def rule_of(node: Node, planner: Planner) -> Rule | None:
     return RULES.get(node.op, elementwise if kernels_of(node.op) else None)
+
+
+def on_host(planner: Planner, node: Node) -> None:
+    """The operands from wherever they lie; the results in the default schemes, as the host packs them."""
+    operands = [name and anywhere(planner, name) for name in node.inputs]
+    schemes = [planner.default(name) for name in node.outputs if name]
+    planner.put(node, ON_HOST, operands, schemes, pad=ZERO, reason=f"{node.op} is computed on the host")
 
 
 # ---- elementwise --------------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from mlsdk.pipeline.ir.application import Application, Placement
+from mlsdk.pipeline.ir.application import Application, HostNode, Placement
 from mlsdk.pipeline.ir.bits import to_bits
 from mlsdk.pipeline.ir.graph import Graph
-from mlsdk.pipeline.ir.placed import ZERO, Placed
+from mlsdk.pipeline.ir.placed import ON_HOST, ZERO, Placed
 from mlsdk.pipeline.ir.plan import Plan
 from mlsdk.pipeline.ir.program import Program
 from mlsdk.pipeline.ir.signature import Signature
@@ -30,13 +30,23 @@ def pack(
 ) -> Application:
     """The application: constants of `graph` and `state` (name -> array) packed into the images of their layouts, tables as
     they are."""
-    values = {}
-    for shown, name in [*zip(graph.inputs, placed.inputs), *zip(graph.outputs, placed.outputs)]:
+
+    def placement(name: str) -> Placement:
         v, slot = placed.values[name], plan.slots[name]
         clean = v.pad == ZERO or v.image.full
-        values[shown] = Placement(
-            slot.segment, slot.offset, v.dtype, v.shape, v.device_dtype, v.layout, clean, v.scheme
+        return Placement(slot.segment, slot.offset, v.dtype, v.shape, v.device_dtype, v.layout, clean, v.scheme)
+
+    shown = [*zip(graph.inputs, placed.inputs), *zip(graph.outputs, placed.outputs)]
+    values = {seen: placement(name) for seen, name in shown}
+    host = {
+        p.node.name: HostNode(
+            p.node,
+            tuple(placement(name) if name else None for name in p.node.inputs),
+            tuple(placement(name) if name else None for name in p.node.outputs),
         )
+        for p in placed.nodes
+        if p.emitter == ON_HOST
+    }
     data = dict(tables)
     for name, v in placed.values.items():
         if v.origin == "constant" and name in plan.slots:
@@ -47,4 +57,4 @@ def pack(
         if entry.input and state and entry.name in state:
             place = values[entry.input]
             data[place.segment] = place.image.pack(to_bits(state[entry.name], place.device_dtype, entry.name))
-    return Application(signature, program, values, data, dict(facts or {}))
+    return Application(signature, program, values, data, dict(facts or {}), host)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from mlsdk.device.isa import model as m
-from mlsdk.pipeline.ir.placed import Placed, PlacedNode, PlacedValue
+from mlsdk.pipeline.ir.placed import VIEW, Placed, PlacedNode, PlacedValue
 from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment
 from mlsdk.pipeline.ir.program import Program, renamed
-from mlsdk.pipeline.ops.emitters import VIEW, emit
+from mlsdk.pipeline.ops.emitters import emit
 from mlsdk.pipeline.ops.emitters.fragment import Fragment
 
 Emit = Callable[[PlacedNode, "dict[str, PlacedValue]"], Fragment]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlsdk.errors import EmitError
-from mlsdk.pipeline.ir.placed import PlacedNode, PlacedValue
+from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, PlacedNode, PlacedValue
 from mlsdk.pipeline.ops.emitters.argument import emit_argument
 from mlsdk.pipeline.ops.emitters.asm import Asm
 from mlsdk.pipeline.ops.emitters.conv import emit_conv
@@ -19,6 +19,7 @@ from mlsdk.pipeline.ops.emitters.elementwise import emit_elementwise
 from mlsdk.pipeline.ops.emitters.fragment import Call, Fragment
 from mlsdk.pipeline.ops.emitters.gather import emit_gather
 from mlsdk.pipeline.ops.emitters.gemm import emit_gemm
+from mlsdk.pipeline.ops.emitters.home import IN_DRAM, Lives
 from mlsdk.pipeline.ops.emitters.onehot import emit_one_hot
 from mlsdk.pipeline.ops.emitters.rearrange import emit_rearrange
 from mlsdk.pipeline.ops.emitters.reduce import emit_reduce
@@ -47,35 +48,38 @@ EMITTERS: dict[str, Emitter] = {
     "conv": emit_conv,
     "slide": emit_slide,
 }
-#: the node's result lies where its input lies
-VIEW = "view"
 
 _KNOWN: dict[str, Fragment] = {}
 
 
-def emit(placed: PlacedNode, values: Mapping[str, PlacedValue]) -> Fragment:
-    """The instructions of one node; equal nodes (operator, attributes, shapes, layouts, choices) are emitted once."""
-    key = fragment_key(placed, values)
+def emit(placed: PlacedNode, values: Mapping[str, PlacedValue], lives: Lives = IN_DRAM) -> Fragment:
+    """The instructions of one node with its operands where `lives` says; equal nodes (operator, attributes, shapes, layouts,
+    choices) are emitted once. EmitError where its emitter cannot read an operand in LM, or leave a result there."""
+    key = fragment_key(placed, values, lives)
     if key not in _KNOWN:
-        _KNOWN[key] = _emit(placed, values)
+        _KNOWN[key] = _emit(placed, values, lives)
     return _KNOWN[key]
 
 
-def _emit(placed: PlacedNode, values: Mapping[str, PlacedValue]) -> Fragment:
-    if placed.emitter == VIEW:
+def _emit(placed: PlacedNode, values: Mapping[str, PlacedValue], lives: Lives) -> Fragment:
+    if placed.emitter in (VIEW, ON_HOST):
         return Fragment(())
     emitter = EMITTERS.get(placed.emitter)
     if emitter is None:
         raise EmitError(f"{placed.node.name}: there is no emitter {placed.emitter}; known are {', '.join(EMITTERS)}")
 
-    def tensor(name: str, symbol: str) -> Tensor | None:
+    def tensor(name: str, symbol: str, index: int, stored: bool) -> Tensor | None:
         if not name:
             return None
-        v = values[name]
-        return Tensor(v.image, symbol, v.pad, v.scheme)
+        v, home = values[name], lives.place(index)
+        return Tensor(v.image, symbol if stored else "", v.pad, v.scheme, home)
 
-    inputs = tuple(tensor(name, f"in{i}") for i, name in enumerate(placed.node.inputs))
-    outputs = tuple(tensor(name, f"out{i}") for i, name in enumerate(placed.node.outputs) if name)
+    count, kept = len(placed.node.inputs), [name for name in placed.node.outputs if name]
+    stored = lives.stored or (True,) * len(kept)
+    inputs = tuple(
+        tensor(name, f"in{i}", i, lives.place(i) is None) for i, name in enumerate(placed.node.inputs)
+    )
+    outputs = tuple(tensor(name, f"out{i}", count + i, stored[i]) for i, name in enumerate(kept))
     try:
         found = emitter(Call(placed.node, inputs, outputs, placed.kernel, placed.batches))  # type: ignore[arg-type]
     except EmitError as error:
@@ -83,10 +87,17 @@ def _emit(placed: PlacedNode, values: Mapping[str, PlacedValue]) -> Fragment:
         raise
     asm, constants = found if isinstance(found, tuple) else (found, {})
     asm.quiesce()
-    return Fragment(tuple(asm.statements), constants)
+    fragment = Fragment(tuple(asm.statements), constants)
+    for index, out in enumerate(outputs, count):
+        assert out is not None
+        if out.home is not None:
+            left = fragment.written.get((out.home.space, index + 1), 0)
+            if ~left & (1 << out.image.addresses) - 1:
+                raise EmitError(f"{placed.node.name}: {placed.node.op} leaves results in DRAM only", placed.node.name)
+    return fragment
 
 
-def fragment_key(placed: PlacedNode, values: Mapping[str, PlacedValue]) -> str:
+def fragment_key(placed: PlacedNode, values: Mapping[str, PlacedValue], lives: Lives = IN_DRAM) -> str:
     """What the instructions of a node depend on."""
 
     def of(name: str) -> Any:
@@ -107,5 +118,6 @@ def fragment_key(placed: PlacedNode, values: Mapping[str, PlacedValue]) -> str:
         placed.batches,
         [of(n) for n in placed.node.inputs],
         [of(n) for n in placed.node.outputs],
+        [lives.reads, lives.keeps, lives.stored],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
