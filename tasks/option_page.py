@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from mlsdk.tasks import kinds, presets
+from mlsdk.tasks import kinds, presets, variables
 from mlsdk.tasks.options import OPTIONS, Option
 
 INTRODUCTION = """\
@@ -20,6 +20,10 @@ An option enters the keys of the phases that are named, and no others. Those tha
 accepted, so that programs and presets of the official MLSDK run unchanged, and they change no result.
 """
 
+VARIABLES_TOLD = """\
+Set in the shell, or given as `options={"envs": {...}}` or by a preset. A name that begins with `CODEGEN_` and stands not
+here is refused, with the nearest one."""
+
 
 def page() -> str:
     """The whole page."""
@@ -34,6 +38,12 @@ def page() -> str:
             ", ".join(option.phases) or "none",
         )
         lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## Environment variables", "", VARIABLES_TOLD, "", "| name | effect | phases |", "|---|---|---|"]
+    for name, row in variables.VARIABLES.items():
+        if row.effect:
+            lines.append(f"| `{name}` | {row.effect} | {', '.join(row.phases) or 'none'} |")
+    idle = ", ".join(f"`{name}`" for name, row in variables.VARIABLES.items() if not row.effect)
+    lines += ["", f"Known, and without an effect here: {idle}."]
     lines += ["", "## Presets", "", "| name | options | envs |", "|---|---|---|"]
     for name, preset in presets.BUILT_IN.items():
         envs = " ".join(f"`{key}={value}`" for key, value in preset.get("envs", {}).items())

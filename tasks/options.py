@@ -57,7 +57,7 @@ OPTIONS: dict[str, Option] = {
                f"{NO_EFFECT}: every node is simulated in full"),
         Option("sram_budget", 1.0, Fraction(), "part of the local memory that may be used", _BOTH, NO_EFFECT),
         Option("envs", {}, Variables(), "environment variables for this compile", ALL_BELOW_TRACE,
-               f"those named CODEGEN_ have {NO_EFFECT}"),
+               "those named CODEGEN_ have a table of their own"),
         Option("backprop", False, Flag(), "training by the older exporter's interface", ("OptimizeOnnx",), NO_EFFECT),
         Option("num_threads", None, Count(1, 4096, automatic=True), "compiler threads", (), NO_EFFECT),
         Option("out_onnx", None, Path(), "where to copy the compiled ONNX"),

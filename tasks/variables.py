@@ -1,4 +1,4 @@
-"""The environment variables of a compile: one row each, with the phases whose output it can change.
+"""The environment variables of a compile: one row each, with the phases whose output it can change, and what it does.
 
 A variable that is set already wins over the same one in `options["envs"]`, and that over one in an option_json. What is
 set for a compile is set while its phases run, and not afterwards.
@@ -9,8 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 PREFIX = "CODEGEN_"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """`effect`: what it does here; none, if it is only known so that programs of the official MLSDK run unchanged."""
+
+    phases: tuple[str, ...]
+    effect: str = ""
+
 
 _OPTIMIZE = ("OptimizeOnnx",)
 _LAYOUT = ("LayoutPlan",)
@@ -19,46 +29,46 @@ _SEARCH = ("LayoutPlan", "Schedule")
 _MERGE = ("Schedule", "Simulate", "Emit")
 _NONE: tuple[str, ...] = ()  # threads, dumps, folders: they change no result
 
-VARIABLES: dict[str, tuple[str, ...]] = {
-    "CODEGEN_ALARM": _SEARCH,
-    "CODEGEN_ALLOW_UNUSED_LAYOUT_SPEC": _LAYOUT,
-    "CODEGEN_AUTO_RECOMPUTE_HACK_FOR_QWEN": _SCHEDULE,
-    "CODEGEN_CONV_AGGRESSIVE_TIME_SLICING": _LAYOUT,
-    "CODEGEN_DEFER_SIMPLIFY": _OPTIMIZE,
-    "CODEGEN_DIR": _NONE,
-    "CODEGEN_DUMP_VSM": _NONE,
-    "CODEGEN_ENABLE_SET_PARTIAL_LOCATION": _LAYOUT,
-    "CODEGEN_FIND_BEST_COMPILE_OPTIONS": _SEARCH,
-    "CODEGEN_FIND_BETTER_COMPILE_OPTIONS": _SEARCH,
-    "CODEGEN_FORCE_ATTENTION_GRAD_AFTER_FORWARD": _SCHEDULE,
-    "CODEGEN_GEMM_FORCE_CHANNEL_SPLIT": _LAYOUT,
-    "CODEGEN_GEMM_FORCE_WEIGHT_ON_DRAM": _SEARCH,
-    "CODEGEN_GENERIC_MOVE_CHUNK_SIZE": _LAYOUT,
-    "CODEGEN_GN_AGGRESSIVE_TIME_SLICING": _LAYOUT,
-    "CODEGEN_IGNORE_LAYOUT_CHECK": _LAYOUT,
-    "CODEGEN_IGNORE_REUSED_VALUE_LAYOUT": _LAYOUT,
-    "CODEGEN_LAYOUT_PLANNER_Z": _LAYOUT,
-    "CODEGEN_LAYOUT_PLANNER_Z_HONOR_LAYOUT_SPEC": _LAYOUT,
-    "CODEGEN_LPZ_SKIP_PROPAGATE_TIME": _LAYOUT,
-    "CODEGEN_MAX_TIME_SLICE": _LAYOUT,
-    "CODEGEN_NODE_SIM_ALLOW_UNEXPECTED_FAIL": _SEARCH,
-    "CODEGEN_NUM_SA_THREADS": _SCHEDULE,
-    "CODEGEN_N_DEV_COPY_STREAMS_THREADS": _NONE,
-    "CODEGEN_N_TRANSPOSE_THREADS": _NONE,
-    "CODEGEN_OPS_ON_HOST": _LAYOUT,
-    "CODEGEN_OP_DEF": _LAYOUT,
-    "CODEGEN_SA_STEPS": _SCHEDULE,
-    "CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN": _SCHEDULE,
-    "CODEGEN_SCHEDULE_PP_BEAM_TURN_PRUNE_LIMIT": _SCHEDULE,
-    "CODEGEN_SCHEDULE_PP_BEAM_WIDTH": _SCHEDULE,
-    "CODEGEN_SKIP_OPTIMIZER_FUSION": _OPTIMIZE,
-    "CODEGEN_SKIP_RESOLVE_NEGATIVE_INDICES": _OPTIMIZE,
-    "CODEGEN_SPATIAL_SPLIT_THRESHOLD_L2B_L1B": _LAYOUT,
-    "CODEGEN_STOP_USING_GENERIC_INDEXING_GATHER_INDEX_ADD": _LAYOUT,
-    "CODEGEN_TIME_SLICE_SCATTERED_INDEXING_BCAST": _LAYOUT,
-    "CODEGEN_USE_ADDR_FIRST_Z": _SEARCH,
-    "CODEGEN_USE_MERGE": _MERGE,
-    "CODEGEN_USE_PARALLEL_MERGE": _MERGE,
+VARIABLES: dict[str, Variable] = {
+    "CODEGEN_ALARM": Variable(_SEARCH),
+    "CODEGEN_ALLOW_UNUSED_LAYOUT_SPEC": Variable(_LAYOUT),
+    "CODEGEN_AUTO_RECOMPUTE_HACK_FOR_QWEN": Variable(_SCHEDULE),
+    "CODEGEN_CONV_AGGRESSIVE_TIME_SLICING": Variable(_LAYOUT),
+    "CODEGEN_DEFER_SIMPLIFY": Variable(_OPTIMIZE),
+    "CODEGEN_DIR": Variable(_NONE),
+    "CODEGEN_DUMP_VSM": Variable(_NONE),
+    "CODEGEN_ENABLE_SET_PARTIAL_LOCATION": Variable(_LAYOUT),
+    "CODEGEN_FIND_BEST_COMPILE_OPTIONS": Variable(_SEARCH),
+    "CODEGEN_FIND_BETTER_COMPILE_OPTIONS": Variable(_SEARCH),
+    "CODEGEN_FORCE_ATTENTION_GRAD_AFTER_FORWARD": Variable(_SCHEDULE),
+    "CODEGEN_GEMM_FORCE_CHANNEL_SPLIT": Variable(_LAYOUT),
+    "CODEGEN_GEMM_FORCE_WEIGHT_ON_DRAM": Variable(_SEARCH),
+    "CODEGEN_GENERIC_MOVE_CHUNK_SIZE": Variable(_LAYOUT),
+    "CODEGEN_GN_AGGRESSIVE_TIME_SLICING": Variable(_LAYOUT),
+    "CODEGEN_IGNORE_LAYOUT_CHECK": Variable(_LAYOUT),
+    "CODEGEN_IGNORE_REUSED_VALUE_LAYOUT": Variable(_LAYOUT),
+    "CODEGEN_LAYOUT_PLANNER_Z": Variable(_LAYOUT),
+    "CODEGEN_LAYOUT_PLANNER_Z_HONOR_LAYOUT_SPEC": Variable(_LAYOUT),
+    "CODEGEN_LPZ_SKIP_PROPAGATE_TIME": Variable(_LAYOUT),
+    "CODEGEN_MAX_TIME_SLICE": Variable(_LAYOUT),
+    "CODEGEN_NODE_SIM_ALLOW_UNEXPECTED_FAIL": Variable(_SEARCH),
+    "CODEGEN_NUM_SA_THREADS": Variable(_SCHEDULE),
+    "CODEGEN_N_DEV_COPY_STREAMS_THREADS": Variable(_NONE),
+    "CODEGEN_N_TRANSPOSE_THREADS": Variable(_NONE),
+    "CODEGEN_OPS_ON_HOST": Variable(_LAYOUT, "operators that the host computes, by name with commas between them"),
+    "CODEGEN_OP_DEF": Variable(_LAYOUT),
+    "CODEGEN_SA_STEPS": Variable(_SCHEDULE),
+    "CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN": Variable(_SCHEDULE),
+    "CODEGEN_SCHEDULE_PP_BEAM_TURN_PRUNE_LIMIT": Variable(_SCHEDULE),
+    "CODEGEN_SCHEDULE_PP_BEAM_WIDTH": Variable(_SCHEDULE),
+    "CODEGEN_SKIP_OPTIMIZER_FUSION": Variable(_OPTIMIZE),
+    "CODEGEN_SKIP_RESOLVE_NEGATIVE_INDICES": Variable(_OPTIMIZE),
+    "CODEGEN_SPATIAL_SPLIT_THRESHOLD_L2B_L1B": Variable(_LAYOUT),
+    "CODEGEN_STOP_USING_GENERIC_INDEXING_GATHER_INDEX_ADD": Variable(_LAYOUT),
+    "CODEGEN_TIME_SLICE_SCATTERED_INDEXING_BCAST": Variable(_LAYOUT),
+    "CODEGEN_USE_ADDR_FIRST_Z": Variable(_SEARCH),
+    "CODEGEN_USE_MERGE": Variable(_MERGE),
+    "CODEGEN_USE_PARALLEL_MERGE": Variable(_MERGE),
 }
 
 
@@ -70,7 +80,7 @@ def of_environment(environment: Mapping[str, str] | None = None) -> dict[str, st
 
 def of_phase(values: Mapping[str, str], phase: str) -> dict[str, str]:
     """Those that enter a phase's key. What nobody knows enters every key: it may change anything."""
-    return {name: value for name, value in values.items() if phase in VARIABLES.get(name, (phase,))}
+    return {name: value for name, value in values.items() if name not in VARIABLES or phase in VARIABLES[name].phases}
 
 
 @contextmanager
