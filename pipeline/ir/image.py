@@ -59,6 +59,11 @@ class Image:
         return any(s.n not in (0, 1, EXTENT[level]) for s in self.layout.broadcast if s.level == level)
 
     @cached_property
+    def spread(self) -> bool:
+        """Every PE holds data of its own."""
+        return self.mab_spread and self.l1b_spread and self.l2b_spread
+
+    @cached_property
     def addresses(self) -> int:
         return self.layout.addresses
 

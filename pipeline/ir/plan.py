@@ -1,4 +1,7 @@
-"""Plan: in which order nodes run, and at which DRAM address each value lies.
+"""Plan: in which order nodes run, at which DRAM address each value lies, and which values live in LM.
+
+A step says what its node reads in LM, what it leaves there, and which of its results go nowhere else. A value that is left in
+LM lies there until the last step that reads it; a step that does not name it reads it in DRAM. A node may run several times.
 
 A segment is a piece of DRAM of the same size and address in all four groups; its address is known only when the program is
 loaded. Inputs, outputs, state and constants have a segment each, intermediate values share the segment `work`.
@@ -10,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 INPUT, OUTPUT, CONSTANT, WORK = "input", "output", "constant", "work"
 
@@ -32,11 +36,31 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Home:
+    """Where in LM a value lies: `space` (lm0 or lm1, the same in all PEs), `word` its first word."""
+
+    space: str
+    word: int
+
+
+Homes = tuple[tuple[int, Home], ...]
+
+
+@dataclass(frozen=True)
 class Step:
-    """One node's turn. `note`: what the scheduler wants to say about it (downloads, uploads, spills)."""
+    """One node's turn. `note`: what the scheduler wants to say about it (downloads, uploads, spills). `reads`: the inputs that
+    it reads in LM; `keeps`: the results that it leaves there; `only`: those of them that do not go to DRAM; by number."""
 
     node: str
     note: str = ""
+    reads: Homes = ()
+    keeps: Homes = ()
+    only: tuple[int, ...] = ()
+
+    @property
+    def in_dram(self) -> bool:
+        """Nothing of it is in LM."""
+        return not (self.reads or self.keeps)
 
 
 @dataclass(frozen=True)
@@ -53,7 +77,7 @@ class Plan:
     def to_json(self) -> bytes:
         data = {
             "scheduler": self.scheduler,
-            "steps": [[s.node, s.note] for s in self.steps],
+            "steps": [_step_json(s) for s in self.steps],
             "slots": {name: [s.segment, s.offset] for name, s in self.slots.items()},
             "segments": [[s.name, s.kind, s.size] for s in self.segments.values()],
         }
@@ -65,7 +89,17 @@ class Plan:
         segments = [Segment(*s) for s in d["segments"]]
         return cls(
             d["scheduler"],
-            tuple(Step(*s) for s in d["steps"]),
+            tuple(_step(*s) for s in d["steps"]),
             {name: Slot(*s) for name, s in d["slots"].items()},
             {s.name: s for s in segments},
         )
+
+
+def _step_json(s: Step) -> list[Any]:
+    homes = [[[i, h.space, h.word] for i, h in part] for part in (s.reads, s.keeps)]
+    return [s.node, s.note] if s.in_dram else [s.node, s.note, *homes, s.only]
+
+
+def _step(node: str, note: str, reads: Any = (), keeps: Any = (), only: Any = ()) -> Step:
+    found = [tuple((i, Home(space, word)) for i, space, word in part) for part in (reads, keeps)]
+    return Step(node, note, found[0], found[1], tuple(only))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 
 import numpy as np
 
 from mlsdk.device.isa import model as m
-from mlsdk.pipeline.ir.placed import VIEW, Placed, PlacedNode, PlacedValue
+from mlsdk.pipeline.ir.placed import VIEW, Placed
 from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment
 from mlsdk.pipeline.ir.program import Program, renamed
 from mlsdk.pipeline.ops.emitters import emit
-from mlsdk.pipeline.ops.emitters.fragment import Fragment
-
-Emit = Callable[[PlacedNode, "dict[str, PlacedValue]"], Fragment]
+from mlsdk.pipeline.ops.emitters.home import Lives, settled
 
 
 def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
@@ -26,11 +23,12 @@ def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
         node = nodes[step.node]
         if node.emitter == VIEW:
             continue
-        fragment = emit(node, placed.values)
+        inputs, outputs = node.node.inputs, [o for o in node.node.outputs if o]
+        fragment = emit(node, placed.values, Lives.of(step, len(inputs), len(outputs)))
         names: dict[str, tuple[str, int]] = {}
-        for prefix, operands in (("in", node.node.inputs), ("out", [o for o in node.node.outputs if o])):
+        for prefix, operands in (("in", inputs), ("out", outputs)):
             for i, name in enumerate(operands):
-                if name:
+                if name in plan.slots:
                     slot = plan.slots[name]
                     names[f"{prefix}{i}"] = (slot.segment, slot.offset)
         for symbol, data in fragment.constants.items():
@@ -40,5 +38,9 @@ def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
                 tables[segment] = data
             names[symbol] = (segment, 0)
         statements.append(m.Marker(step.node))
-        statements += renamed(fragment.statements, names)
+        code = renamed(fragment.statements, names)
+        if not step.in_dram:
+            homes = {**dict(step.reads), **{len(inputs) + o: home for o, home in step.keeps}}
+            code = settled(code, {operand: home.word for operand, home in homes.items()})
+        statements += code
     return Program(tuple(statements), segments), tables

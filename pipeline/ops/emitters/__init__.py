@@ -57,11 +57,12 @@ def emit(placed: PlacedNode, values: Mapping[str, PlacedValue], lives: Lives = I
     choices) are emitted once. EmitError where its emitter cannot read an operand in LM, or leave a result there."""
     key = fragment_key(placed, values, lives)
     if key not in _KNOWN:
-        _KNOWN[key] = _emit(placed, values, lives)
+        _KNOWN[key] = emit_anew(placed, values, lives)
     return _KNOWN[key]
 
 
-def _emit(placed: PlacedNode, values: Mapping[str, PlacedValue], lives: Lives) -> Fragment:
+def emit_anew(placed: PlacedNode, values: Mapping[str, PlacedValue], lives: Lives) -> Fragment:
+    """`emit` without its memory, for candidates of which few are used."""
     if placed.emitter in (VIEW, ON_HOST):
         return Fragment(())
     emitter = EMITTERS.get(placed.emitter)
@@ -76,9 +77,7 @@ def _emit(placed: PlacedNode, values: Mapping[str, PlacedValue], lives: Lives) -
 
     count, kept = len(placed.node.inputs), [name for name in placed.node.outputs if name]
     stored = lives.stored or (True,) * len(kept)
-    inputs = tuple(
-        tensor(name, f"in{i}", i, lives.place(i) is None) for i, name in enumerate(placed.node.inputs)
-    )
+    inputs = tuple(tensor(name, f"in{i}", i, lives.place(i) is None) for i, name in enumerate(placed.node.inputs))
     outputs = tuple(tensor(name, f"out{i}", count + i, stored[i]) for i, name in enumerate(kept))
     try:
         found = emitter(Call(placed.node, inputs, outputs, placed.kernel, placed.batches))  # type: ignore[arg-type]

@@ -213,7 +213,9 @@ class Asm:
         self._reserved.difference_update(tags)
 
     def move(self, mnemonic: str, src: m.Operand, dst: m.Operand, size: int, tag: int | None = None) -> int:
-        """An MV line; returns its tag, for `wait`."""
+        """An MV line; returns its tag, for `wait`. EmitError where it names a tensor that is not in DRAM."""
+        if any(side.space == m.DRAM and not side.symbol for side in (src, dst)):
+            raise EmitError("an operand that lives in LM has no place in DRAM")
         if src.space == m.L2BM:
             self.nop(self._lc_written + 2 - self.step)
         tag = tag or self.tag()

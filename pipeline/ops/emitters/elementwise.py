@@ -223,10 +223,10 @@ def emit_formula(
         unit, part = first + item // parts, item % parts
         reads = []
         for feed, access, units in zip(feeds, accesses, maps):
-            words = access.words(units[unit], part) + feed.word - 2 * feed.ranges[t].lo
+            words = access.words(units[unit], part) + feed.base(t) - 2 * feed.ranges[t].lo
             extend = _is_narrow(access.dtype, compute)
             reads.append(_texts(feed.space, words, access.width, "e" if extend else ""))
-        words = result.words(unit, part) + drain.word - 2 * drain.ranges[t].lo
+        words = result.words(unit, part) + drain.base(t) - 2 * drain.ranges[t].lo
         writes = _texts(drain.space, words, result.width)
         at = 0
         for woven in rows[len(writes)]:

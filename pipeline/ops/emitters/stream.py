@@ -3,6 +3,8 @@ back.
 
 A tile is a range of LM addresses of each operand. L2BM holds two tiles of each operand in either direction, so the moves
 of neighbouring tiles overlap with the PE steps; equal tiles become one loop over pairs.
+
+An operand that lives in LM is used there where its space is the one that the computation wants, else copied tile by tile.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from mlsdk.device import spec
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ops.emitters.asm import Asm
+from mlsdk.pipeline.ops.emitters.home import copy
 from mlsdk.pipeline.ops.emitters.transfer import (
     Range,
     Tensor,
@@ -31,6 +34,32 @@ class Feed:
     ranges: tuple[Range, ...]
     space: str
     word: int
+
+    @property
+    def at_home(self) -> bool:
+        """Used where it lives."""
+        return self.tensor.home is not None and self.tensor.home.space == self.space
+
+    def base(self, t: int) -> int:
+        """The word of tile t's first address."""
+        if self.at_home:
+            return self._home_word(t)
+        return self.word
+
+    def _home_word(self, t: int) -> int:
+        assert self.tensor.home is not None
+        return self.tensor.home.word + 2 * self.ranges[t].lo
+
+    def fetch(self, asm: Asm, t: int) -> None:
+        """Tile t from its home to where it is used."""
+        if not self.at_home:
+            assert self.tensor.home is not None
+            copy(asm, self.tensor.home.space, self._home_word(t), self.space, self.word, self.ranges[t].addresses)
+
+    def leave(self, asm: Asm, t: int) -> None:
+        """Tile t from where it was made to its home."""
+        if self.tensor.home is not None and not self.at_home:
+            copy(asm, self.space, self.word, self.tensor.home.space, self._home_word(t), self.ranges[t].addresses)
 
     @property
     def lc_size(self) -> int:
@@ -53,6 +82,7 @@ class Feed:
 
 def lc_needed(feeds: Sequence[Feed], drains: Sequence[Feed]) -> int:
     """LW of each L2BM that `stream` takes."""
+    feeds, drains = [f for f in feeds if f.tensor.symbol], [d for d in drains if d.tensor.symbol]
     return sum(f.lc_size * (1 if f.resident or len(f.ranges) == 1 else 2) for f in [*feeds, *drains])
 
 
@@ -67,6 +97,11 @@ def stream(
     """Run `compute(t)` for each tile t with its operands in place. `compute` writes the same for tiles of equal `patterns`.
     `prepare` is called once while the first operands are on their way."""
     tiles = len((*feeds, *drains)[0].ranges)
+    living = [f for f in feeds if f.tensor.home is not None]
+    results, stored = drains, [d for d in drains if d.tensor.symbol]
+    feeds, drains = [f for f in feeds if f.tensor.home is None], stored
+    if living or any(d.tensor.home for d in results):
+        patterns = range(tiles)  # each tile has LM addresses of its own
     feeds_once = [f for f in feeds if f.resident or tiles == 1]
     feeds_each = [f for f in feeds if not (f.resident or tiles == 1)]
     copies = 1 if tiles == 1 else 2
@@ -105,11 +140,15 @@ def stream(
                 load(feed, t + 1, strides.get(id(feed), ()))
         for feed in feeds_each:
             arrive(feed, t)
+        for feed in living:
+            feed.fetch(asm, t)
         compute(t)
+        for feed in results:
+            feed.leave(asm, t)
         for feed in drains:
             if reuse:
                 asm.wait(*tags[id(feed)][t % copies])
-            finish_upload(asm, feed.ranges[t], place[id(feed)][t % 2], lb_at[id(feed)], feed.space, feed.word)
+            finish_upload(asm, feed.ranges[t], place[id(feed)][t % 2], lb_at[id(feed)], feed.space, feed.base(t))
         for feed in drains:
             start_upload(
                 asm, feed.ranges[t], place[id(feed)][t % 2], strides.get(id(feed), ()), tags[id(feed)][t % copies]

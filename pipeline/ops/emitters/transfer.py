@@ -2,6 +2,8 @@
 
 `pipeline/ir/image.py` fixes the order of the data; here stand the instructions. A transfer has three parts that callers
 may overlap with other work: the moves (asynchronous, by tag), the L2BM steps and the L1BM steps.
+
+An operand may live in LM (`home.py`): then a download is a copy from there, and an upload ends there, too, or only there.
 """
 
 from __future__ import annotations
@@ -12,16 +14,18 @@ from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.home import Home, copy
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An operand of a fragment that lies in DRAM: its image, and the symbol that its address is relative to."""
+    """An operand of a fragment: its image, and the symbol that its address in DRAM is relative to ("": it is not there)."""
 
     image: Image
     symbol: str
     pad: str = "zero"  # what its padding holds: zero, lanes or any (see placed.py)
     scheme: Scheme | None = None  # None: a layout of no scheme (user's, or for streamed weights)
+    home: Home | None = None  # where in LM it is read or left
 
     @property
     def dtype(self) -> str:
@@ -88,11 +92,13 @@ def start_download(
 def start_upload(
     asm: Asm, part: Range, lc: int, strides: tuple[int, ...] = (), tags: tuple[int, ...] = ()
 ) -> list[int]:
-    """Moves from L2BM at `lc` into DRAM."""
+    """Moves from L2BM at `lc` into DRAM; none for a tensor that stays in LM."""
     image = part.tensor.image
     size, offset = part.lc_size, part.lo * image.lw_per_address
     dram_strides = tuple(s * image.lw_per_address for s in strides)
-    result = []
+    result: list[int] = []
+    if not part.tensor.symbol:
+        return result
     for half in range(image.l2bs_used):
         dst = m.Operand(m.DRAM, offset + half * image.l2b_size, m.LW, symbol=part.tensor.symbol, strides=dram_strides)
         result.append(asm.move("mvp", m.Operand(m.L2BM, lc, m.LW, block=half), dst, size, tags[half] if tags else None))
@@ -122,30 +128,46 @@ def _words(word: int, address: int, count: int) -> list[int]:
     return [word + 2 * (address + c) for c in range(count)]
 
 
-def finish_download(asm: Asm, part: Range, lc: int, lb: int, space: str, word: int) -> None:
-    """From L2BM at `lc` (its moves awaited) through L1BM at `lb` into `space` from word address `word` on."""
-    pipeline(asm, *_down_steps(part.tensor.image, part.addresses, lc, lb, space, word), distance=2)
+def finish_download(
+    asm: Asm, part: Range, lc: int, lb: int, space: str, word: int, strides: tuple[int, ...] = ()
+) -> None:
+    """From L2BM at `lc` (its moves awaited) through L1BM at `lb` into `space` from word address `word` on, which advances by
+    `strides` words in the enclosing loops."""
+    pipeline(asm, *_down_steps(part.tensor.image, part.addresses, lc, lb, space, word), distance=2, strides=strides)
 
 
-def pipeline(asm: Asm, first: list[str], second: list[tuple[str, int]], distance: int) -> None:
+def settle_at_home(asm: Asm, part: Range, lc: int, lb: int, lb_size: int, strides: tuple[int, ...] = ()) -> None:
+    """A part of a result from L2BM at `lc`, where it is complete, to its home in LM, by way of `lb_size` LW of L1BM. `strides`
+    as those of an upload, in LM addresses."""
+    home, image = part.tensor.home, part.tensor.image
+    assert home is not None
+    for piece in _pieces(part, 1 << 30, lb_size):
+        at = lc + (piece.lo - part.lo) * image.lw_per_address
+        finish_download(asm, piece, at, lb, home.space, home.word + 2 * piece.lo, tuple(2 * s for s in strides))
+
+
+def pipeline(
+    asm: Asm, first: list[str], second: list[tuple[str, int]], distance: int, strides: tuple[int, ...] = ()
+) -> None:
     """Issue `first` one a step, and each line of `second` beside it as soon as the `need` lines of `first` before it are
-    `distance` steps old."""
+    `distance` steps old. `strides`: of the targets of `second`, one instruction a line."""
     issued: list[int] = []
     position = 0
     while len(issued) < len(first) or position < len(second):
-        lines = []
+        lines, moving = [], []
         if len(issued) < len(first):
             lines.append(first[len(issued)])
         if position < len(second):
             line, need = second[position]
             if need <= len(issued) and (need == 0 or issued[need - 1] + distance <= asm.step):
+                moving = [(len(lines), 1, strides)] if any(strides) else []
                 lines.append(line)
                 position += 1
         if not lines:
             asm.nop(1)
             continue
         before = asm.step
-        asm.pe("; ".join(lines))
+        asm.pe("; ".join(lines), *moving)
         if lines[0] == (first[len(issued)] if len(issued) < len(first) else None):
             issued.append(asm.step - 1)
         assert asm.step > before
@@ -191,6 +213,10 @@ def bulk_download(
 ) -> None:
     """A download of any size: in pieces that fit two halves of L2BM [lc, lc + lc_size) and L1BM [lb, lb + lb_size), the
     next piece's moves on their way while one is distributed."""
+    if part.tensor.home is not None:
+        home = part.tensor.home
+        copy(asm, home.space, home.word + 2 * part.lo, space, word, part.addresses, tuple(2 * s for s in strides))
+        return
     pieces = list(_pieces(part, lc_size // 2, lb_size))
     halves = [lc, lc + lc_size // 2 // 256 * 256]
     tags = start_download(asm, pieces[0], halves[0], strides)
@@ -213,7 +239,11 @@ def bulk_upload(
     lb_size: int,
     strides: tuple[int, ...] = (),
 ) -> None:
-    """An upload of any size, waited for."""
+    """An upload of any size, waited for. What stays in LM only, each place with data of its own, is copied there."""
+    home, image = part.tensor.home, part.tensor.image
+    if home is not None and not part.tensor.symbol and image.spread and home.space != space:
+        copy(asm, space, word, home.space, home.word + 2 * part.lo, part.addresses, (), tuple(2 * s for s in strides))
+        return
     pieces = list(_pieces(part, lc_size // 2, lb_size))
     halves = [lc, lc + lc_size // 2 // 256 * 256]
     flying: list[list[int]] = []
@@ -222,6 +252,8 @@ def bulk_upload(
             asm.wait(*flying.pop(0))
         finish_upload(asm, piece, halves[i % 2], lb, space, word + 2 * (piece.lo - part.lo))
         flying.append(start_upload(asm, piece, halves[i % 2], strides))
+        if home is not None:
+            settle_at_home(asm, piece, halves[i % 2], lb, lb_size, strides)
     for tags in flying:
         asm.wait(*tags)
 
