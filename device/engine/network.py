@@ -80,7 +80,7 @@ def decode_from_pe(d: Decoder, instruction: m.Instruction, opcode: Opcode, forwa
     if name in ("l1bmr", "l1bmr4"):
         base = _target_table(name, double)
         rows = view.words(4 if double or short else 2)
-        arguments = (view.mem, rows, opcode.reduction, name == "l1bmr4", short)
+        arguments = (view.mem, rows, opcode.reduction, name == "l1bmr4", short, double)
         addresses = None if target.space == m.L1BM_TURN else d.lw_table(target, base, spec.L1BM_LW)
 
         def emit_reduction() -> None:
@@ -146,6 +146,7 @@ def _reduce(
     reduction: str,
     quarters: bool,
     short: bool,
+    double: bool,
     turn: Any,
     turnaround: np.ndarray,
     addresses: Any,
@@ -167,6 +168,8 @@ def _reduce(
             | pairs[:, 1, ..., 1]
         )
     results = out.reshape(out.shape[0], spec.L1BS, -1)
+    if short and double:  # the LW of halves is the MSB LW of the 2LW
+        results = np.stack([results, np.zeros_like(results)], 1).reshape(-1, *results.shape[1:])
     for n in range(results.shape[0]):
         if turn is not None:
             turnaround[:, turn[n]] = results[n]

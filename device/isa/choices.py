@@ -83,10 +83,14 @@ CHOICES: tuple[Choice, ...] = (
     Choice("what fills $lbf", "chosen", "Transfers from L1BM to the PEs only.", "The other direction "
         "brings nothing to the PE.", "device/engine/decoder.py: Decoder"),
     Choice("DAR writes", "chosen", "l2bmdars fills a buffer of 512 words (upper word of each LW first) and "
-        "sets the first DAR entry; each l2bmdarw writes four words.",
+        "sets the first DAR entry; each l2bmdarw writes four words. Beside l2bmdars it sends what the buffer held before.",
            "One word a cycle is documented.", "device/engine/network.py: _dars, _darw"),
     Choice("nd of indirect moves", "chosen", "nd pieces of 16 LW follow each other from "
         "the address of one entry.", "Entries times nd.", "device/engine/moves.py: _indirect"),
+    Choice("shifts of l1bmd from L1BM", "chosen", "By another number of MABs than one: executed, and reported as unknown.",
+           "Only +1 and -1 are documented in this direction.", "device/isa/rules.py: _shifts"),
+    Choice("j of GRF addresses", "chosen", "Changes nothing, and is reported as unknown.",
+           "The syntax lists it, the address rule of the GRFs does not.", "device/isa/rules.py: _pe_offsets"),
     # masks
     Choice("bits of fixed mask entries", "inferred", "Entry 24 enables cycle 0 only: the first of "
         "the low four bits is cycle 0.", "The text form /1000.", "device/isa/rules.py: fixed_mask_cycles"),

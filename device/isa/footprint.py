@@ -167,7 +167,7 @@ def form_of(o: m.Operand | m.Immediate) -> tuple:
     """The kind of an operand: all but its addresses."""
     if isinstance(o, m.Immediate):
         return ("imm",)
-    return (o.space, o.width, o.negate, o.extend, o.reduce, o.mask is None, o.indirect)
+    return (o.space, o.width, o.negate, o.extend, o.reduce, o.mask is None, o.indirect, o.j is None)
 
 
 def _sound(o: m.Operand, addrs: tuple[int, int, int, int]) -> bool:

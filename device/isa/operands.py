@@ -145,6 +145,10 @@ def parse_operand(text: str) -> Operand:
             raise OperandError(f"`{text}`: only LM0 can be addressed through T", "write $mt<addr>")
         if indirect and j:
             raise OperandError(f"`{text}`: t and j cannot be combined")
+        if j and int(j[1:]) > 3:
+            raise OperandError(
+                f"`{text}`: PE {j[1:]} is outside 0..3", "j<k> moves the address on PEs 0..k of each MAB"
+            )
         flat = None
         if addr is None:
             flat = (int(a0), int(a1), int(a2), int(a3))

@@ -189,12 +189,9 @@ class Parser:
             raise Problem("mnemonic", str(error), error.hint, tokens[0]) from None
         if opcode.unit == "mv":
             raise Problem("syntax", f"`{head}` stands alone on its line", "write it on a line of its own", text)
-        if flush is not None and not opcode.row.flush:
-            raise Problem(
-                "mask", f"`{head}` takes no zero flush", "ALU, MAU, mread and L1BM -> PE instructions do", tokens[0]
-            )
         operands = tuple(self._operand(token, opcode) for token in tokens[1:])
         check_operands(opcode, operands, tokens)
+        check_flush(opcode, operands, flush, tokens[0])
         return m.Instruction(head, operands, flush)
 
     def _operand(self, token: str, opcode: table.Opcode) -> m.Operand | m.Immediate:
@@ -378,6 +375,16 @@ def check_operands(opcode: table.Opcode, operands: tuple, tokens: list[str] | No
             return
     if best:
         raise best
+
+
+def check_flush(opcode: table.Opcode, operands: tuple, flush: m.Mask | None, part: str = "") -> None:
+    """A zero flush stands behind an instruction that brings a result to the PEs; raises a Problem."""
+    if flush is None:
+        return
+    upwards = opcode.unit == "l1bm" and operands[0].space not in table.CLASSES["lb"]
+    if upwards or not opcode.row.flush:
+        hint = "ALU, MAU, mread and L1BM -> PE instructions do"
+        raise Problem("mask", f"`{opcode.mnemonic}` takes no zero flush{' on its way to L1BM' * upwards}", hint, part)
 
 
 def _forms_text(opcode: table.Opcode) -> str:

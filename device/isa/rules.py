@@ -15,7 +15,7 @@ from . import model as m
 from .diagnostics import ERROR, UNKNOWN, WARNING, Diagnostic
 from .footprint import ALL_CYCLES, SIZES, PeAccess, Shape, Use, is_turnaround, use_of
 from .operands import format_operand
-from .parser import Problem, check_operands
+from .parser import check_flush, check_operands
 
 NAMES = {m.LM0: "LM0", m.LM1: "LM1", m.GRF0: "GRF0", m.GRF1: "GRF1", m.T: "T", m.BAR0: "LM0 BAR", m.BAR1: "LM1 BAR"}
 _WIDTH_NAME = {m.W: "word", m.LW: "long word", m.LW2: "2-long word"}
@@ -37,8 +37,7 @@ def check_instruction(instruction: m.Instruction) -> None:
 
     opcode = lookup(instruction.mnemonic)
     check_operands(opcode, instruction.operands)
-    if instruction.flush is not None and not opcode.row.flush:
-        raise Problem("mask", f"`{instruction.mnemonic}` takes no zero flush")
+    check_flush(opcode, instruction.operands, instruction.flush)
 
 
 def check_bundle(bundle: m.Bundle, use: Use | None = None) -> list[Diagnostic]:
@@ -132,11 +131,24 @@ def _network_addresses(bundle: m.Bundle, use: Use, error: Report) -> None:
                     f"use {operand.addr // unit * unit} or {operand.addr // unit * unit + unit}",
                     operand,
                 )
+        if opcode.unit == "l2bm":
+            _l2bm_place(instruction, opcode.operation == "l2bmdars", error)
         if opcode.operation == "l2bmdars":
             entry = instruction.operands[1]
             assert isinstance(entry, m.Operand)
             if not 0 <= entry.addr < spec.DAR_ENTRIES:
                 error("address", f"DAR entry {entry.addr} is outside 0..{spec.DAR_ENTRIES - 1}", "", entry)
+
+
+def _l2bm_place(instruction: m.Instruction, names_block: bool, error: Report) -> None:
+    """L2BM instructions run in every L2B; l2bmdars reads L2B l of every group (`$lc0@.l`)."""
+    for operand in instruction.operands:
+        if not isinstance(operand, m.Operand) or operand.space != m.L2BM:
+            continue
+        if operand.group is not None or (operand.block is not None) != names_block:
+            written = f"$lc{operand.addr}{'@.0' if names_block else ''}"
+            where = "reads one L2B of every group" if names_block else "runs in every L2B"
+            error("operand", f"`{instruction.mnemonic}` {where}", f"write {written}", operand)
 
 
 #: operation -> alignment of each operand's L1BM or L2BM address, in LW (SDM 3.6.7, 3.6.8).
@@ -315,6 +327,23 @@ def _reductions(bundle: m.Bundle, use: Use, error: Report) -> None:
 _WIDE_REDUCTIONS = frozenset({"ffadd", "fmax", "fmin", "lbor", "ibor", "sbor"})
 
 
+def _shifts(bundle: m.Bundle, use: Use, error: Report) -> None:
+    """l1bmd reads L1BM with a shift of one MAB at most, `$lbi` with the shift that it was written with."""
+    for instruction, opcode in zip(bundle.instructions, use.opcodes):
+        source = instruction.operands[0] if instruction.operands else None
+        if abs(opcode.shift) > 1 and isinstance(source, m.Operand) and source.space == m.L1BM:
+            message = f"`{instruction.mnemonic}` from L1BM: only +1 and -1 are documented"
+            error("operand", message, "send with the shift, or shift twice", source, UNKNOWN)
+
+
+def _pe_offsets(bundle: m.Bundle, use: Use, error: Report) -> None:
+    """The PE-dependent offset j moves addresses of LM0 and LM1."""
+    for access in (*use.reads, *use.writes):
+        if access.operand.j is not None and access.space not in (m.LM0, m.LM1):
+            message = f"j is not documented for addresses of {NAMES[access.space]}, and changes nothing"
+            error("operand", message, "use LM0 or LM1", access.operand, UNKNOWN)
+
+
 def _masks(bundle: m.Bundle, use: Use, error: Report) -> None:
     """Masks of one step agree in length and entry; one flush; legal entries; width assertions hold."""
     for mask, _ in use.masks:
@@ -367,7 +396,7 @@ def _assertion(operand: m.Operand, mask: m.Mask, error: Report) -> None:
         error("mask", f"`{_text(operand)}`: the access is as wide as its mask (assertion p)", "", operand)
 
 
-SHAPE_RULES = (_groups, _matrix_sides, _immediate, _reductions)
+SHAPE_RULES = (_groups, _matrix_sides, _immediate, _reductions, _shifts, _pe_offsets)
 ADDRESS_RULES = (
     AddressRule(_alignment, lambda s: bool(s.reads or s.writes)),
     AddressRule(_network_addresses, lambda s: bool(s.networks)),

@@ -251,7 +251,10 @@ def test_suffixes_that_are_documented(text):
         ("l1bmd $lr0v $lbi|l1bmd+1 $lbi $ln0v", None), ("l1bmd $lr0v $lbi|l1bmm $lbi $ln0v", "unknown"),
         ("l1bmriiadd $lr0v $lbi|l1bmm $lbi $ln0v", None),
         ("mvp/n64 $p524224@0 $d0@0", None), ("mvp/n128 $p524224@0 $d0@0", "warning"),
-        ("l2bmdars $lc0 $dar1024", "error"),
+        ("l2bmdars $lc0@.0 $dar1024", "error"), ("l2bmdars $lc0 $dar0", "error"), ("l2bmdars $lc0@1.0 $dar0", "error"),
+        ("l2bmb $lc0@.0 $lb0", "error"), ("l2bm@0 $lb0 $lc0@1.1", "error"),
+        ("l1bmd+2 $lb0 $ln0v", "unknown"), ("l1bmd-1 $lb0 $ln0v", None), ("l1bmd-3 $lr0v $lb0", None),
+        ("ipassa $r8j1 $n0", "unknown"), ("ipassa $m8 $r0j1", "unknown"), ("ipassa $m8j1 $n0j3", None),
     ],
 )  # fmt: skip
 def test_severities(text, severity):
