@@ -262,7 +262,7 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
 
     try:
         with open_board(device) as board:
-            board.machine.strict = strict
+            board.machine.strict, board.machine.source = strict, text
             board.machine.expectations = []
             for image in images:
                 _load(board, image)

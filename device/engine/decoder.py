@@ -389,15 +389,7 @@ class Decoder:
 
     # --- masks ---------------------------------------------------------------------------------------------------------
     def _mask_of(self, o: m.Operand) -> tuple:
-        """NO_MASK, ("off",), ("cycles", tuple of 4 bools, long2) or ("entry", number, long2)."""
-        if o.mask is not None:
-            return _resolve(o.mask)
-        entry, targets, long2 = self.mask
-        if entry == 0 and not targets:
-            return NO_MASK
-        if MASK_LETTER[o.space] not in targets:
-            return ("off",)
-        return _resolve(m.Mask(register=entry, long2=long2))
+        return mask_of(o, self.mask)
 
     def _flush(self, result: Result, mask: m.Mask) -> None:
         kind = _resolve(mask)
@@ -406,7 +398,7 @@ class Decoder:
         view = result.view
         assert view is not None
         words = result.words
-        nr, high, low = _guards(kind, words, 4)
+        nr, high, low = guards(kind, words, 4)
         nibbles = self.state.masks
         self.call(kernels.flush, view.mem, view.words(words), nibbles, nr, high, low, batchable=False)
 
@@ -440,7 +432,7 @@ class Decoder:
             if chosen.size:
                 self.call(kernels.copy, view.mem, _pick(view.words(words), chosen), target.mem, _pick(rows, chosen))
         else:
-            nr, high, low = _guards(mask, words, 4)
+            nr, high, low = guards(mask, words, 4)
             self.call(
                 kernels.copy_masked,
                 view.mem,
@@ -476,7 +468,7 @@ class Decoder:
         nr = np.zeros(rows.array.shape[-1], np.int64)
         high = low = np.full(nr.size, kernels.ALWAYS, np.int64)
         if mask is not NO_MASK:
-            nr, high, low = _guards(mask, o.width, 4)
+            nr, high, low = guards(mask, o.width, 4)
         self.call(
             kernels.scatter,
             view.mem,
@@ -495,7 +487,7 @@ class Decoder:
     def _write_bar(self, space: str, view: View, mask: tuple) -> None:
         bar, masks = self.state.bar[space], self.state.masks
         rows = view.words(1).array
-        nr, _, low = _guards(mask if mask is not NO_MASK else _ALL, 1, 4)
+        nr, _, low = guards(mask if mask is not NO_MASK else _ALL, 1, 4)
 
         def write() -> None:
             for c in range(4):
@@ -576,6 +568,19 @@ def _distinct(rows: Rows) -> bool:
     return len(set(array.tolist())) == array.size
 
 
+def mask_of(o: m.Operand, line: tuple[int, str, bool]) -> tuple:
+    """The mask of a destination, its own or that of the latest mask line (entry, letters, 2-long): NO_MASK, ("off",),
+    ("cycles", tuple of 4 bools, long2) or ("entry", number, long2)."""
+    if o.mask is not None:
+        return _resolve(o.mask)
+    entry, targets, long2 = line
+    if entry == 0 and not targets:
+        return NO_MASK
+    if MASK_LETTER[o.space] not in targets:
+        return ("off",)
+    return _resolve(m.Mask(register=entry, long2=long2))
+
+
 def _resolve(mask: m.Mask) -> tuple:
     if mask.pattern is not None:
         return ("cycles", tuple(bool(bits) for bits in mask.pattern), mask.long2)
@@ -606,7 +611,7 @@ def _pick(rows: Rows, chosen: np.ndarray) -> Rows:
     return Rows(np.ascontiguousarray(rows.array[..., chosen]), rows.kind)
 
 
-def _guards(mask: tuple, words: int, cycles: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def guards(mask: tuple, words: int, cycles: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each (cycle, word): nibble row, guarding bit of the upper half, of the lower half.
 
     Long masks: the four bits guard the 16-bit quarters of the MSB LW, the LSB LW is not guarded. 2-long masks: bit k

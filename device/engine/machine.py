@@ -75,6 +75,7 @@ class Machine:
     ) -> None:
         self.state = State(dram, pdm)
         self.strict = strict
+        self.source = ""  # the text of the program, from which strict mode knows columns
         self.mask_setting: tuple[int, str, bool] = (0, "", False)
         self.dumps: list[str] = []
         self.expectations: list | None = None  # a list here collects the outcome of `# expect=` notes

@@ -96,14 +96,14 @@ CHOICES: tuple[Choice, ...] = (
         "the low four bits is cycle 0.", "The text form /1000.", "device/isa/rules.py: fixed_mask_cycles"),
     Choice("mask line without letters", "chosen", "With an entry other than 0 every write is switched "
         "off; `mask 0` switches masks off.", "The wording.",
-           "device/engine/decoder.py: Decoder._mask_of"),
+           "device/engine/decoder.py: mask_of"),
     Choice("mask line with entry 0 and letters", "chosen", "The listed memories get the entry of all ones, "
         "the others are switched off.", "The wording.",
-           "device/engine/decoder.py: Decoder._mask_of"),
+           "device/engine/decoder.py: mask_of"),
     Choice("letters t and p behind a mask", "chosen", "t: the mask covers the whole access; "
         "p: it covers a part.", "Total and partial.", "device/isa/rules.py: _assertion"),
     Choice("masked word writes", "inferred", "A W write is guarded by bits 0 and 1 "
-        "whatever its address.", "The mask acts before the narrowing.", "device/engine/decoder.py: _guards"),
+        "whatever its address.", "The mask acts before the narrowing.", "device/engine/decoder.py: guards"),
     # hazards
     Choice("hazards .2 to .5", "chosen", "Fewer than 3 steps between are reported as "
         "unknown, for any address.", "The rules exist; all known code keeps 3.",

@@ -197,7 +197,7 @@ def _new_shape(bundle: m.Bundle) -> Shape:
             shape.networks += (index,)
         if opcode.unit in ("l2bm", "dar"):
             continue
-        first = _first_destination(opcode)
+        first = first_destination(opcode)
         for position, operand in enumerate(instruction.operands):
             if isinstance(operand, m.Operand):
                 _place(shape, operand, (index, position), position >= first)
@@ -246,7 +246,7 @@ def _place(shape: Shape, operand: m.Operand, at: tuple[int, int], destination: b
         shape.tags += (at,)
 
 
-def _first_destination(opcode: Opcode) -> int:
+def first_destination(opcode: Opcode) -> int:
     """Index of the first destination operand; everything else has one source."""
     found = _FIRST_DESTINATION.get(opcode.operation)
     if found is None:
