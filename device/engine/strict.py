@@ -6,8 +6,9 @@
     Unimplemented       host commands
 
 It matters on which PEs: what a mask keeps from being written stays unwritten there, and what a mask keeps from being used
-(the results of a PE, or a cycle, that no destination takes) may be anything. Reads count by word and PE, L1BM by L1B, L2BM
-by L2B, DRAM and PDM by pages of 64 KiB. Messages name the line, and with the program's text (`Machine.source`) the column.
+(the results of a PE, or a cycle, that no destination takes) may be anything. All L1Bs and L2Bs do the same, and a program
+may load the ones that it looks at: it is enough if one of those that take part has the data, and for a reduction or a
+collection all that it goes over. DRAM and PDM count by pages of 64 KiB. Messages name the line, and with the program's text (`Machine.source`) the column.
 """
 
 from __future__ import annotations
@@ -170,12 +171,11 @@ class Watch:
                 self._stop(Unspecified, f"${o.space} is read, but its unit has not computed anything", bundle, o)
             return self._lanes(known, lanes, f"${o.space}", bundle, o)
         if o.space == m.L1BM:
-            found = self.written.from_l1bm(o, opcode)
-            bad = lanes & ~found
-            if bad.any():
-                l1b = int(np.flatnonzero(bad.any(axis=0))[0]) // spec.PE_PER_L1B
+            found = (lanes & ~self.written.from_l1bm(o, opcode)).any(axis=0).reshape(spec.L1BS, -1).any(axis=1)
+            wanted = lanes.any(axis=0).reshape(spec.L1BS, -1).any(axis=1)
+            if wanted.any() and not (wanted & ~found).any():
+                l1b = int(wanted.argmax())
                 self._unwritten(f"L1BM {o.addr} of n{l1b >> 4}c{l1b >> 3 & 1}b{l1b & 7}", bundle, o)
-            return ~found
         return None
 
     def _lanes(self, known: np.ndarray, lanes: np.ndarray, what: str, bundle: m.Bundle, at: object) -> np.ndarray:
@@ -266,13 +266,14 @@ class Watch:
         if source.space == m.L2BM:
             at = (source.addr + _slots(opcode)) % spec.L2BM_LW
             blocks = range(spec.L2BS) if source.block is None else range(source.block, spec.L2BS, spec.L2B_PER_GROUP)
-            self._want_l2(at, blocks, source.addr, bundle, source)
+            self._want_l2(at, [[n] for n in blocks], source.addr, bundle, source)
             return
         at = (source.addr + np.arange(L2_EXTENT[opcode.operation][1])) % spec.L1BM_LW
-        for l2b in range(spec.L2BS):
-            for b in opcode.l1bs or range(spec.L1B_PER_L2B):
-                if not self.written.l1[8 * l2b + b, at].all():
-                    self._unwritten(f"L1BM {source.addr} of n{l2b >> 1}c{l2b & 1}b{b}", bundle, source)
+        l1bs = list(opcode.l1bs or range(spec.L1B_PER_L2B))
+        known = np.asarray(self.written.l1.reshape(spec.L2BS, spec.L1B_PER_L2B, -1)[:, l1bs][:, :, at].all(axis=2))
+        if not known.all(axis=1).any():
+            b = l1bs[int(known[0].argmin())]
+            self._unwritten(f"L1BM {source.addr} of n0c0b{b}", bundle, source)
 
     def _l2_writes(self, instruction: m.Instruction, opcode: Opcode) -> None:
         target = instruction.operands[1]
@@ -287,10 +288,12 @@ class Watch:
             for b in targets:
                 self.written.l1[b :: spec.L1B_PER_L2B, at] = True
 
-    def _want_l2(self, at: np.ndarray, blocks: Iterable[int], addr: int, s: m.Statement, place: object) -> None:
-        for n in blocks:
-            if not self.written.l2[n, at].all():
-                self._unwritten(f"L2BM {addr} of n{n >> 1}c{n & 1}", s, place)
+    def _want_l2(self, at: np.ndarray, sets: list[list[int]], addr: int, s: m.Statement, place: object) -> None:
+        """In one of the sets of L2Bs, all have these LW."""
+        known = np.asarray(self.written.l2[:, at].all(axis=1))
+        if not any(known[blocks].all() for blocks in sets):
+            n = next(n for n in sets[0] if not known[n])
+            self._unwritten(f"L2BM {addr} of n{n >> 1}c{n & 1}", s, place)
 
     # --- moves -------------------------------------------------------------------------------------------------------
     def _move(self, move: m.Move) -> None:
@@ -306,7 +309,13 @@ class Watch:
         assert src is not None and dst is not None
         if src.space == m.L2BM:
             at = (src.addr + np.arange(form.source.size(move.size))) % spec.L2BM_LW
-            self._want_l2(at, _blocks_of(src, form.source), src.addr, move, (0, 1))
+            blocks = _blocks_of(src, form.source)
+            sets = {
+                "mvp": [[n] for n in blocks],
+                "mvr2": [blocks[i : i + 2] for i in range(0, len(blocks), 2)],
+                "mvr4": [blocks[0::2], blocks[1::2]],
+            }.get(form.operation, [blocks])
+            self._want_l2(at, sets, src.addr, move, (0, 1))
         for o, side, word in ((src, form.source, 1), (dst, form.destination, 2)):
             if o.space == m.L2BM and word == 2:
                 at = (o.addr + np.arange(side.size(move.size))) % spec.L2BM_LW

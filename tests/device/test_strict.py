@@ -60,7 +60,10 @@ GOOD = [
     FIRST + "ipassa $ls0 $omr2\nixor $mabid $ls0 $omr2/$imr1\nipassa $ls0 $ln0/$imr2",
     # only MAB 3 sends
     'imm ui"3" $ls0\nnop\nixor $mabid $ls0 $omr1\nzero $llr0v/$llimr1\nnop\nl1bmm@3 $lr0v $lbi\nl1bmm $lbi $ln0v',
-    SENT + 'imm ui"1" $ls0\nnop\nixor $l1bid $ls0 $omr1\nl1bmm $lb512 $ln0v/$imr1',
+    # L1Bs and L2Bs that hold nothing do what the others do
+    SENT + 'imm ui"1" $ls0\nnop\nixor $l1bid $ls0 $omr1\nl1bmm $lb512 $ln0v/$imr1', SENT + "l1bmm $lb512 $ln0v",
+    LOADED + "l2bmb $lc0 $lb0\nmvp/n64 $lc0@.0 $d0", SENT + "l2bm@1 $lb512 $lc64\nmvrffadd/n64 $lc64 $d0",
+    LOADED + "mvp/n64 $d0@0 $lc0@0.1\nmvr2ffadd/n64 $lc0 $d0",
 ]  # fmt: skip
 #: error, what comes before, the line, its column, the message
 BAD = [
@@ -90,9 +93,16 @@ BAD = [
     (Unspecified, 'imm f"1" $lr0v/1000\nnop\n', "ipassa $lr0v $ln0v/1100", 8, "grf0 2 of every PE"),
     (Unspecified, FIRST + "ixor $mabid $ls0 $omr2/$imr1\n", "ipassa $ls0 $ln0/$imr2", 13,
      "mask entry 2 of n0c0b0m0p1 and 3071 more PEs is used"),
-    (Unspecified, SENT, "l1bmm $lb512 $ln0v", 7, "L1BM 512 of n0c0b0 is read"),  # L1B 1 of each L2B has it
+    # L1B 1 of each L2B has it, others are looked at
+    (Unspecified, SENT + 'imm ui"2" $ls0\nnop\nixor $l1bid $ls0 $omr1\n', "l1bmm $lb512 $ln0v/$imr1", 7,
+     "L1BM 512 of n0c0b2 is read"),
+    (Unspecified, SENT, "l2bmrffadd $lb512 $lc64", 12, "L1BM 512 of n0c0b0 is read"),
     (Unspecified, SENT, "l2bm@2 $lb512 $lc64", 8, "L1BM 512 of n0c0b2 is read"),
-    (Unspecified, LOADED, "l2bmb $lc0 $lb0", 7, "L2BM 0 of n0c1 is read"),
+    (Unspecified, LOADED, "mvp/n64 $lc0@1.0 $p0@0", 9, "L2BM 0 of n1c0 is read"),
+    (Unspecified, LOADED, "mvr2ffadd/n64 $lc0 $d0", 15, "L2BM 0 of n0c1 is read"),
+    (Unspecified, LOADED + "mvp/n64 $d0@0 $lc0@1.0\nmvp/n64 $d0@0 $lc0@2.0\n", "mvr4ffadd/n64 $lc0 $d0", 15,
+     "L2BM 0 of n3c0 is read"),
+    (Unspecified, LOADED, "mvd/n512 $lc0 $p0", 10, "L2BM 0 of n0c1 is read"),
     (UndefinedBehaviour, "zero $lr0\nnop\nl1bmm@0 $lr0 $lbi\n", "l1bmd $lbi $ln0v", 7, "read by l1bmd, but was written by l1bmm"),
     (UndefinedBehaviour, "", "nop; wait i01", 11, "no move raised this tag"),
     (UndefinedBehaviour, "mvnop/i01\n", "mvnop/i01", 1, "raised again"),
