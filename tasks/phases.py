@@ -54,7 +54,7 @@ _IR = ("pipeline/ir", "pipeline/ops", "device/isa", "device/spec.py")
 
 TRACE = Phase(
     name="Trace",
-    version=1,
+    version=2,
     function="mlsdk.tasks.adapters:trace",
     takes=(),
     gives=(
@@ -84,7 +84,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="LayoutPlan",
-            version=2,
+            version=3,
             function="mlsdk.tasks.adapters:layout_plan",
             takes=("model.onnx", "placements.json"),
             gives=(

@@ -227,16 +227,17 @@ def data_inputs(node: Node) -> tuple[str, ...]:
 
 
 def cast(planner: Planner, node: Node) -> None:
+    """Of a value of the graph. What becomes float16 is rounded to IEEE half by way of single, as torch does."""
     source, out = anywhere(planner, node.inputs[0]), node.outputs[0]
     have, want = planner.device_dtype(source), planner.device_dtype(out)
-    if {have, want} == {"half", "double"}:  # by way of single
+    kinds = planner.value(source).dtype, planner.value(out).dtype
+    rounds = kinds[1] == "float16" and kinds[0] in ("float32", "float64", "int32", "int64")
+    if {have, want} == {"half", "double"} or (rounds and have not in ("half", "single")):
         middle = planner.temporary(out, planner.shape(out), "float32")
         first = replace(node, name=planner.fresh(f"{node.name}.single"), outputs=(middle,))
         _cast(planner, first, source, "single", "")
         source, have = middle, "single"
-    narrow = planner.value(out).dtype if planner.value(out).dtype in ("bool", "uint8") else ""
-    if narrow == planner.value(source).dtype:
-        narrow = ""
+    narrow = kinds[1] if kinds[0] != kinds[1] and (rounds or kinds[1] in ("bool", "uint8")) else ""
     _cast(planner, node, source, want, narrow)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from mlsdk.errors import GraphError
@@ -91,6 +92,11 @@ def is_inf(x: Array, detect_negative: int, detect_positive: int) -> Array:
     return np.asarray((np.isposinf(x) & bool(detect_positive)) | (np.isneginf(x) & bool(detect_negative)))
 
 
+def round_to_bfloat16(x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return x.astype(ml_dtypes.bfloat16).astype(x.dtype)
+
+
 def reciprocal_root(x: Array) -> Array:
     return 1 / np.sqrt(x)
 
@@ -102,6 +108,7 @@ unary("Sign", sign, NUMBERS, "-1, 0 or 1; 0 for NaN.")
 unary("Floor", np.floor, FLOATS, "The largest whole number that is not above x.")
 unary("Ceil", np.ceil, FLOATS, "The smallest whole number that is not below x.")
 unary("Round", np.rint, FLOATS, "The nearest whole number, halves to the even one.")
+unary("RoundToBfloat16", round_to_bfloat16, ("float32",), "The nearest bfloat16, of two the even one.")
 unary("Sqrt", np.sqrt, FLOATS, "The square root; NaN below 0.")
 unary("Rsqrt", reciprocal_root, FLOATS, "1 / sqrt(x).")
 unary("Reciprocal", lambda x: 1 / x, FLOATS, "1 / x.")

@@ -16,6 +16,9 @@ from mlsdk.pipeline.ops import Operand, infer
 SHARED_ELEMENTS = 64
 
 
+# torch brings these into float16 by way of float32.
+ROUNDED_TWICE = ("float64", "int32", "int64")
+
 class Names:
     """Gives names that are not taken yet: `add`, `add_1`, ..."""
 
@@ -126,6 +129,8 @@ class Builder:
         return x if x.dtype == dtype else self.op("Cast", x, to=ELEMENT_TYPES[dtype])
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        if dtype == "float16" and x.dtype in ROUNDED_TWICE:
+            x = self.cast(x, "float32")
         shape = tuple(shape)
         if shape == x.shape:
             return x

@@ -1,6 +1,6 @@
 """torch dtypes and the dtypes of a Graph.
 
-A bfloat16 is a float32 of the Graph, which holds it exactly; nothing is rounded to it within a program.
+A bfloat16 is a float32 of the Graph, which holds it exactly. Casts round to it; what is computed from it is not rounded.
 """
 
 from __future__ import annotations

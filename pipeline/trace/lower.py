@@ -27,6 +27,9 @@ from mlsdk.pipeline.trace.recorder import (
 )
 from mlsdk.pipeline.trace.shadow import Shadow
 
+# Operators that only bring elements into another dtype.
+CASTS = {torch.ops.aten._to_copy.default, torch.ops.aten.copy.default}
+
 # Decompositions nest; torch's own are never this deep.
 DEEPEST = 12
 
@@ -122,7 +125,15 @@ class Lowering:
             except (Unsupported, GraphError) as form:
                 self._misuse(record, f"{record.func.name()} ({form})")
                 continue
-            self._finish(record, out, built)
+            self._finish(record, out, self._shortened(record, built))
+
+    def _shortened(self, record: Record, built: Any) -> Any:
+        """A cast to bfloat16 rounds; the Graph goes on with what is left as float32."""
+        if record.func not in CASTS or record.result.dtype != torch.bfloat16:
+            return built
+        source = record.args[record.func == torch.ops.aten.copy.default]
+        exact = source.dtype in (torch.bfloat16, torch.bool, torch.uint8)
+        return built if exact else self.builder.op("RoundToBfloat16", built)
 
     def _finish(self, record: Record, out: Sequence[Any], built: Any) -> None:
         """Bind the results, after a check of their dtypes and shapes against torch's."""

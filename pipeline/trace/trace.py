@@ -49,11 +49,6 @@ from mlsdk.pipeline.trace.shadow import Shadow, shadow_like
 
 Modules = Mapping[str, torch.nn.Module]
 
-# Floats that the board computes as single.
-SHORT = (torch.float16, torch.bfloat16)
-# So many lines are named in a warning.
-LISTED = 5
-
 
 @dataclass(frozen=True)
 class Traced:
@@ -344,26 +339,6 @@ class _Trace:
             UnregisteredTensorWarning,
         )
 
-    def _warn_narrow(self) -> None:
-        """A cast to a short float rounds in torch, and not on the board."""
-        lines: dict[str, None] = {}
-        for record in self.recorder.tape.records:
-            if record.func == torch.ops.aten._to_copy.default and record.result.dtype in SHORT:
-                source = record.args[0]
-                if (
-                    source.dtype != record.result.dtype
-                    and source.is_floating_point()
-                    and self.recorder.known(source) is None
-                ):
-                    lines[f"{record.source} ({str(record.result.dtype).removeprefix('torch.')})"] = None
-        if lines:
-            shown = [*list(lines)[:LISTED], *(["..."] if len(lines) > LISTED else [])]
-            warn_user(
-                f"{self.name} casts to a shorter float at {', '.join(shown)}: such values are single on the board, and "
-                "keep all of its bits and its range where torch rounds (see float_dtype for short formats)",
-                TraceWarning,
-            )
-
     # --- the graph ---
 
     def _build(
@@ -425,7 +400,6 @@ class _Trace:
             unsupported.partial = builder.graph(self.name, list(dict.fromkeys(built)))
             raise unsupported
         self._warn_constants()
-        self._warn_narrow()
         builder.source = builder.scope = ""
         results = _Results(builder)
         outputs = [results.add(key, value) for key, value in zip(keys, built)]

@@ -107,3 +107,16 @@ def test_nested_results(any_context, tmp_path):
     result = f({"x": torch.ones(2)})
     assert result["layers"][0]["l"].cpu().tolist() == [2, 2]
     assert result["layers"][1][0].cpu().tolist() == [1, 1] and result["layers"][1][1:] == (None, 3)
+
+
+def test_bytes_wrap(any_context, tmp_path):
+    x = torch.tensor([0, 1, 100, 128, 255], dtype=torch.uint8)
+
+    def function(inputs):
+        x = inputs["x"]
+        return {"neg": -x, "below": 3 - x, "sum": x + x, "product": x * x, "shift": x << 1, "inverse": ~x}
+
+    f = any_context.compile(function, {"x": x}, tmp_path / "f", quiet=True)
+    wanted = function({"x": x})
+    for key, found in f({"x": x}).items():
+        assert torch.equal(found.cpu(), wanted[key]), key

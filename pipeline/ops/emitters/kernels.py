@@ -27,6 +27,7 @@ from mlsdk.pipeline.ops.emitters.formulas import (
     normal,
     power,
     remainder,
+    short,
     simple,
     trigonometric,
 )
@@ -110,6 +111,7 @@ ints("PowConstant", integer.constant_power, attrs=("exponent",))
 everywhere("Identity", simple.identity)
 everywhere("Neg", simple.negative)
 everywhere("Abs", simple.absolute)
+exact("RoundToBfloat16", short.bfloat16)
 exact("Sign", simple.sign)
 ints("Sign", simple.sign)
 
@@ -192,7 +194,8 @@ ints("BitwiseXor", Formula.ixor, inputs=2)
 ints("BitwiseNot", Formula.inot)
 ints("BitShift", integer.shift, inputs=2, attrs=("direction",))
 
-# ---- casts: Cast:<device dtype>:<device dtype>, with :bool where the result is a truth value --------------------
+# ---- casts: Cast:<device dtype>:<device dtype>, with :bool where the result is a truth value, :float16 where it is rounded to
+# ---- an IEEE half -------------------------------------------------------------------------------------------------
 
 
 def _truth_of(f: Formula, x: Value) -> Operand:
@@ -209,6 +212,7 @@ for _a in (HALF, SINGLE):
     _cast_row(_a, "int:bool", SINGLE, _truth_of)
     for _b in (HALF, SINGLE):
         _cast_row(_a, _b, SINGLE, simple.identity, 0.5)
+        _cast_row(_a, f"{_b}:float16", SINGLE, short.float16, 0.5)
 for _a, _b in ((DOUBLE, DOUBLE), (DOUBLE, SINGLE), (SINGLE, DOUBLE)):
     _cast_row(_a, _b, DOUBLE, simple.identity, 0.5)
 _cast_row(DOUBLE, INT, DOUBLE, integer.from_double)

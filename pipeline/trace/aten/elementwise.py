@@ -32,7 +32,6 @@ UNARY: dict[Any, tuple[str, dict[str, Any]]] = {
     aten.log.default: ("Log", {}),
     aten.log1p.default: ("Log1p", {}),
     aten.mish.default: ("Mish", {}),
-    aten.neg.default: ("Neg", {}),
     aten.reciprocal.default: ("Reciprocal", {}),
     aten.relu.default: ("Relu", {}),
     aten.rsqrt.default: ("Rsqrt", {}),
@@ -57,6 +56,12 @@ def _unary(op: str, attrs: dict[str, Any]) -> Row:
 
 for _func, (_op, _attrs) in UNARY.items():
     row(_func)(_unary(_op, _attrs))
+
+
+@row(aten.neg.default)
+def _neg(b: Builder, out: list[Type], x: Value) -> Value:
+    """ONNX negates no bytes; 0 - x wraps as torch does."""
+    return b.op("Sub", b.scalar(0, "uint8"), x) if x.dtype == "uint8" else b.op("Neg", x)
 
 
 def _whole(op: str) -> Row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 
 import pytest
 import torch
@@ -228,15 +227,6 @@ def test_the_device_meta():
             trace(lambda inputs, f=function: {"y": f(inputs["x"])}, {"x": x})
     with pytest.raises(InputMismatch, match="input x is on the device meta"):
         trace(lambda inputs: inputs, {"x": torch.zeros(3, device="meta")})
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_cast_that_does_not_round(dtype):
-    with pytest.warns(TraceWarning, match=rf"test_lost.py:\d+ \({str(dtype)[6:]}\): such values are single"):
-        trace(lambda inputs: {"y": inputs["x"].to(dtype) * 2}, {"x": x})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trace(lambda inputs: {"y": inputs["x"].float() * 2}, {"x": x.to(dtype)})
 
 
 def test_bfloat16_everywhere():
