@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,9 @@ class Builder:
         self.scope = ""
         self._shared: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
         self._state: Value | None = None
-        self.streams = 0
+        self._streams: dict[Any, int] = {}
+        self._marks: Iterator[Any]
+        self.draw_for(None)
 
     # --- values ---
 
@@ -172,13 +175,17 @@ class Builder:
 
     # --- random bits ---
 
+    def draw_for(self, mark: Any) -> None:
+        """The random bits of the nodes from now on belong to this draw; None for a draw of its own."""
+        self._marks = zip(itertools.repeat(mark or object()), itertools.count())
+
     def random_bits(self, shape: Sequence[int]) -> Value:
-        """int32 bits, other ones at each call of the program and for each use in it."""
+        """int32 bits, other ones at each call of the program and for each draw in it."""
         if self._state is None:
             from mlsdk.pipeline.ir.signature import RANDOM_STATE
 
             self._state = self.input(RANDOM_STATE, "int32", (2,))
-        stream, self.streams = self.streams, self.streams + 1
+        stream = self._streams.setdefault(next(self._marks), len(self._streams))
         return self.op("RandomBits", self._state, shape=tuple(shape), stream=stream)
 
     @property

@@ -44,7 +44,7 @@ def functionalize(
         try:
             for record in tape.records:
                 if record.func != LITERAL:
-                    recorder.origin = (record.source, record.scope)
+                    recorder.stand_for(record)
                     _replay(record, replayed, now)
             results = [_unwrapped(now(tensor)) for tensor in wanted]
             finals = [_unwrapped(now(source)) for source in sources]

@@ -108,6 +108,7 @@ class Lowering:
         self._keep.append(recorder)
         for record in self._live(recorder, wanted):
             builder.source, builder.scope = record.source, record.scope
+            builder.draw_for(record.draw)
             if not self._known_dtypes(record):
                 continue
             build = ATEN.get(record.func)
@@ -176,7 +177,8 @@ class Lowering:
         if decomposition is None:
             self._misuse(record, record.func.name())
             return
-        inner = Recorder(origin=(record.source, record.scope))
+        inner = Recorder()
+        inner.stand_for(record)
         inner.adopt(recorder)
         try:
             with torch.no_grad(), inner:

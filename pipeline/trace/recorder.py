@@ -6,8 +6,9 @@ is computed, except what is known at trace time.
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlsdk.errors import WHAT_TO_DO, DataDependentControlFlow, Misuse, TraceError, UnsupportedOperator
+from mlsdk.pipeline.trace.draws import Draws
 from mlsdk.pipeline.trace.frames import user_line
 from mlsdk.pipeline.trace.shadow import META, Shadow, shadow_like
 from mlsdk.pipeline.trace.shapes import quick_shapes
@@ -31,7 +33,10 @@ LITERAL = "literal"
 
 @dataclass
 class Record:
-    """One operation: the aten operator, its arguments with Shadows for tensors, and its results."""
+    """One operation: the aten operator, its arguments with Shadows for tensors, and its results.
+
+    `draw`: for a random operator the mark of its draw; equal marks are the same random numbers.
+    """
 
     func: Any
     args: tuple[Any, ...]
@@ -39,6 +44,7 @@ class Record:
     result: Any
     source: str = ""
     scope: str = ""
+    draw: Any = None
 
     def results(self) -> list[Shadow]:
         """The result tensors, in order."""
@@ -191,7 +197,8 @@ class Recorder(TorchDispatchMode):
 
     `registered` maps id(real tensor) to the Shadow that stands for it. `scope()` is the current module path. With
     `origin` given, every record gets that (source, scope) instead of the user's current line. `on_capture(tensor)` is
-    told about each real tensor when it is first met, and gives its name.
+    told about each real tensor when it is first met, and gives its name. `draws` marks random draws; without it they are
+    parts of the draw of the record that `stand_for` was told last.
     """
 
     def __init__(
@@ -200,6 +207,7 @@ class Recorder(TorchDispatchMode):
         scope: Callable[[], str] = lambda: "",
         origin: tuple[str, str] | None = None,
         on_capture: Callable[[torch.Tensor], str] = lambda tensor: "",
+        draws: Draws | None = None,
     ):
         super().__init__()
         self.tape = Tape()
@@ -208,6 +216,8 @@ class Recorder(TorchDispatchMode):
         self.scope = scope
         self.origin = origin
         self.on_capture = on_capture
+        self.draws = draws
+        self._marks: Iterator[Any] = iter(())
         self.last_line = ""  # the user's line of the last operation
         self.made: list[tuple[weakref.ref[Shadow], str]] = []
         self._forward_origins: dict[int, tuple[str, str]] = {}
@@ -263,7 +273,8 @@ class Recorder(TorchDispatchMode):
         made = list(tensors(result))
         if not made:
             return result
-        self.tape.records.append(Record(func, *call, result, source, scope))
+        draw = self._draw(kwargs.get("generator")) if torch.Tag.nondeterministic_seeded in func.tags else None
+        self.tape.records.append(Record(func, *call, result, source, scope, draw))
         for item in made:
             item.made_at = item.made_at or source
             if func.is_view:
@@ -294,6 +305,14 @@ class Recorder(TorchDispatchMode):
         """Take over what `other` knows about the contents of its Shadows."""
         self._unknown = set(other._unknown)
         self._borrowed = set(other._borrowed)
+
+    def stand_for(self, record: Record) -> None:
+        """What is recorded from now on is another form of `record`."""
+        self.origin = (record.source, record.scope)
+        self._marks = zip(itertools.repeat(record.draw or object()), itertools.count())
+
+    def _draw(self, generator: torch.Generator | None) -> Any:
+        return self.draws.next(generator) if self.draws is not None else next(self._marks)
 
     # --- where we are ---
 
@@ -464,7 +483,8 @@ class Recorder(TorchDispatchMode):
         if takes_device(func):
             meta_kwargs["device"] = META
         meta_kwargs.pop("pin_memory", None)
-        meta_kwargs.pop("generator", None)
+        if "generator" in meta_kwargs:
+            meta_kwargs["generator"] = None
         try:
             return func(*meta_args, **meta_kwargs)
         except NotImplementedError:

@@ -37,6 +37,7 @@ from mlsdk.pipeline.ir import pytree
 from mlsdk.pipeline.ir.graph import Graph, Value
 from mlsdk.pipeline.ir.signature import RANDOM_STATE, Input, Output, Signature, State
 from mlsdk.pipeline.trace.builder import Builder
+from mlsdk.pipeline.trace.draws import Draws
 from mlsdk.pipeline.trace.dtypes import ALLOWED, DTYPE_OF_TORCH, dense_array
 from mlsdk.pipeline.trace.frames import user_line, warn_user
 from mlsdk.pipeline.trace.functionalize import functionalize
@@ -214,7 +215,8 @@ class _Trace:
         self.registered = {id(tensor): shadow_like(tensor) for tensor in state.values()}
         self.snapshot = Snapshot(self.names)
         self.scopes = Scopes(modules, self.snapshot.watch_module)
-        self.recorder = Recorder(self.registered, self.scopes.current, None, self._on_capture)
+        self.draws = Draws()
+        self.recorder = Recorder(self.registered, self.scopes.current, None, self._on_capture, self.draws)
         for tensor in state.values():
             if tensor.layout == torch.strided and tensor.device.type == "cpu" and tensor.numel():
                 self.recorder.by_storage.setdefault(storage_of(tensor), []).append(tensor)
@@ -243,6 +245,7 @@ class _Trace:
         except (DataDependentControlFlow, UnsupportedOperator) as error:
             raise self._with_earlier(error, inputs) from error.__cause__
         finally:
+            self.draws.restore()
             replaced, lost = self.snapshot.restore()
         report_lost(lost)
         self._check_writes(inputs)

@@ -73,8 +73,10 @@ def _made(draw: Any) -> Row:
     return build
 
 
-row(aten.rand.default, aten.rand_like.default)(_made(uniform))
-row(aten.randn.default, aten.randn_like.default)(_made(normal))
+_rand = (aten.rand.default, aten.rand.generator, aten.rand_like.default, aten.rand_like.generator)
+_randn = (aten.randn.default, aten.randn.generator, aten.randn_like.default, aten.randn_like.generator)
+row(*_rand)(_made(uniform))
+row(*_randn)(_made(normal))
 
 
 @row(aten.uniform.default)
@@ -98,21 +100,21 @@ def integers(b: Builder, out: Type, low: int, high: int) -> Value:
     return b.cast(b.op("Add", b.op("Floor", u), b.scalar(low, "float64")), out[0])
 
 
-@row(aten.randint.default)
+@row(aten.randint.default, aten.randint.generator)
 def _randint(b: Builder, out: list[Type], high: int, *ignored: Any, **also: Any) -> Value:
     return integers(b, out[0], 0, high)
 
 
-@row(aten.randint.low)
+@row(aten.randint.low, aten.randint.low_generator)
 def _randint_low(b: Builder, out: list[Type], low: int, high: int, *ignored: Any, **also: Any) -> Value:
     return integers(b, out[0], low, high)
 
 
-@row(aten.randint_like.default)
+@row(aten.randint_like.default, aten.randint_like.generator)
 def _randint_like(b: Builder, out: list[Type], x: Value, high: int, **ignored: Any) -> Value:
     return integers(b, out[0], 0, high)
 
 
-@row(aten.randint_like.low_dtype)
+@row(aten.randint_like.low_dtype, aten.randint_like.low_generator_dtype)
 def _randint_like_low(b: Builder, out: list[Type], x: Value, low: int, high: int, **ignored: Any) -> Value:
     return integers(b, out[0], low, high)

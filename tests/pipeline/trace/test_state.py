@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from mlsdk.errors import DataDependentControlFlow, UnregisteredTensor
 from mlsdk.pipeline.ir.signature import RANDOM_STATE
@@ -184,6 +185,45 @@ def test_random_integers_and_other_distributions():
     assert abs(result["bernoulli"].mean() - 0.3) < 0.04
     assert abs(result["uniform"].mean() - 3) < 0.05 and result["uniform"].min() >= 2
     assert abs(result["normal"].mean() - 5) < 0.01
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_repeats_its_draws(reentrant):
+    """The gradient of dropout is 2 where an element was kept: the second computation keeps the same ones."""
+
+    def block(a):
+        return F.dropout(torch.exp(a), 0.5) + torch.zeros_like(a).uniform_()
+
+    def function(inputs):
+        a = inputs["x"].clone().requires_grad_()
+        y = checkpoint(block, a, use_reentrant=reentrant)
+        y.sum().backward()
+        return {"y": y, "again": block(a), "gradient": a.grad}
+
+    result = Program(function, {"x": torch.zeros(50, 40)}, {})(x=torch.zeros(50, 40))
+    kept = result["y"] >= 2
+    assert 0.4 < kept.float().mean() < 0.6
+    assert torch.equal(result["gradient"], 2.0 * kept)
+    assert not torch.equal(result["again"] >= 2, kept)
+
+
+def test_generators_are_as_before_and_equal_ones_draw_alike():
+    one, other = (torch.Generator().manual_seed(5) for _ in range(2))
+
+    def function(inputs):
+        torch.manual_seed(3)
+        return {
+            "a": torch.rand(100, generator=one),
+            "b": torch.rand(100, generator=other),
+            "c": torch.rand(100, generator=other),
+            "d": torch.rand(100) + inputs["x"].sum() * 0,
+        }
+
+    before = [torch.get_rng_state(), one.get_state(), other.get_state()]
+    result = Program(function, {"x": x}, {})(x=x)
+    assert all(map(torch.equal, before, [torch.get_rng_state(), one.get_state(), other.get_state()]))
+    assert torch.equal(result["a"], result["b"]) and not torch.equal(result["b"], result["c"])
+    assert not any(torch.equal(result["d"], result[key]) for key in "abc")
 
 
 # --- gradients ---
