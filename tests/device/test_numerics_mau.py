@@ -48,6 +48,53 @@ def test_single_fma_mul_add(seed, a, b, c):
     np.testing.assert_array_equal(out[0], np.array([mau.vector_fma(int(u), None, None, "f") for u in x], U))
 
 
+def test_single_results_around_the_smallest_number():
+    """Sums and products of 2^-126 and a little less or more, zeros of both signs, each in a row that is ordinary elsewhere.
+
+    Everything within half a unit below 2^-126 counts up to it; a host rounds less of that up, and keeps denormals and -0.
+    """
+    one, smallest = 0x3F800000, 0x00800000
+    below_one = [one, one - 1, one - 2, one + 1, 0x3F7FFFF0, 0x3F000000]
+    products = [(smallest + k, v) for k in (0, 1, 2) for v in below_one]
+    products += [(0x1F800000 + k, 0x20000000 - j) for k in (0, 1, 3) for j in (0, 1, 2, 31)]  # 2^-64 and about 2^-63
+    products += [
+        (0x10000000, 0x10000000),
+        (0x10000000, 0x90000000),
+        (0x80000000, one),
+        (smallest - 1, one),
+        (0x7F800000, 1),
+    ]
+    addends = [
+        0,
+        0x80000000,
+        smallest,
+        0x80000000 | smallest,
+        smallest - 1,
+        smallest + 1,
+        0x01000000,
+        0x80FFFFFF,
+        0x04000000,
+    ]
+    cases = np.array([(x, y, z) for x, y in products for z in addends], np.uint64)
+    count = len(cases)
+    rng = np.random.default_rng(0)
+    memories = [rng.normal(size=(count, LANES)).astype(np.float32).view(U) for _ in range(3)]
+    rows, lanes = np.arange(count), rng.integers(0, LANES, count)
+    for memory, values in zip(memories, cases.T):
+        memory[rows, lanes] = values
+    (x, y, z), minus, out = memories, 0x80000000, np.zeros((count, LANES), U)
+
+    def check(expected) -> None:
+        np.testing.assert_array_equal(out[rows, lanes], np.array(expected, U))
+
+    mau_single.fma(x, rows, y, rows, z, rows, out, rows, U(0), U(0), U(0))
+    check([mau.vector_fma(int(a), int(b), int(c), "f") for a, b, c in cases])
+    mau_single.mul(x, rows, y, rows, out, rows, U(0), SIGN)
+    check([mau.vector_fma(int(a), int(b) ^ minus, None, "f") for a, b, _ in cases])
+    mau_single.add(x, rows, z, rows, out, rows, SIGN, U(0))
+    check([mau.vector_fma(int(a) ^ minus, None, int(c), "f") for a, _, c in cases])
+
+
 @few
 @given(seeds, kinds, kinds, kinds, st.booleans(), st.booleans())
 def test_single_with_half_results(seed, a, b, c, with_product, with_sum):

@@ -1,4 +1,4 @@
-"""Bit casts for numba code, and the compile options that every kernel shares."""
+"""Bit casts and a multiply-add for numba code, and the compile options that every kernel shares."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+_intrinsic: Any = intrinsic
 OPTIONS: dict[str, Any] = {"nogil": True, "boundscheck": False, "fastmath": False, "error_model": "numpy"}
 
 
@@ -34,10 +35,22 @@ def _cast(source: Any, target: Any, llvm: Any):
 
         return target(value), codegen
 
-    return intrinsic(typing)
+    return _intrinsic(typing)
 
 
 single_of = _cast(types.uint32, types.float32, ir.FloatType())  # uint32 bits -> float32
 bits_of = _cast(types.float32, types.uint32, ir.IntType(32))  # float32 -> uint32 bits
 double_of = _cast(types.uint64, types.float64, ir.DoubleType())  # uint64 bits -> float64
 bits64_of = _cast(types.float64, types.uint64, ir.IntType(64))  # float64 -> uint64 bits
+
+
+@_intrinsic
+def multiply_add(typingctx: Any, a: Any, b: Any, c: Any):
+    """a * b + c of doubles, for a * b that are exact: the host may leave out the rounding of the product."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any):
+        double = ir.DoubleType()
+        function = builder.module.declare_intrinsic("llvm.fmuladd", [double], ir.FunctionType(double, [double] * 3))
+        return builder.call(function, args)
+
+    return types.float64(types.float64, types.float64, types.float64), codegen

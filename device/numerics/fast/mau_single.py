@@ -3,9 +3,9 @@
 The product leaves out the partial products of the low 5 mantissa bits of both factors and adds 2^-38 when any of them is
 not zero (SDM 4.3): in units of the last product bit, P = Mx My - lx ly + (256 if lx ly else 0). All of that is exact in double.
 
-Each row is first computed by a short loop that is right for ordinary values: normal or zero inputs, a normal or zero result,
+Each row is computed in blocks by a short loop that is right for ordinary values: finite inputs, a normal or zero result,
 and a sum whose double is not just on the midpoint between two singles (only then can rounding twice differ from rounding
-once). The loop notices anything else, and the row is done again by the long loop, which is right for everything.
+once). The loop notices anything else, and the block is done again by the long loop, which is right for everything.
 Infinities act as 2^128 (a choice, see docs/isa.md).
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, float64, int32, uint32, uint64
 
-from .bits import PES, bits64_of, bits_of, kernel, single_of
+from .bits import PES, bits64_of, bits_of, kernel, multiply_add, single_of
 from .round import odd_sum, to_half, to_single
 
 INF = np.uint32(0x7F800000)
@@ -26,6 +26,8 @@ PRODUCT_UNIT = np.float64(2.0**-46)
 TOP = np.uint32(0x7F000000)  # 2^127
 BELOW_SINGLE = np.uint64(0x1FFFFFFF)  # bits of a double that a single does not have
 MIDPOINT = np.uint64(0x10000000)
+POSITIVE_ZERO = np.float32(0.0)  # added to a result, makes +0 of -0
+BLOCK = 1024  # PEs that are done again together
 
 
 # --- right for everything ------------------------------------------------------------------------------------------------
@@ -69,66 +71,72 @@ def finite_product(xu, yu):
 
 @kernel
 def ordinary_product(xu, yu):
-    """The same for short loops: not a number or infinite if the unit of the correction overflows a single.
+    """The same for short loops, and 0 if a factor has exponent 0; not a number or infinite if the unit of the correction
+    overflows a single.
 
     That unit is the product of the factors' powers of two. Below 2^-149 it becomes 0, where the correction is too small to
     change the rounding of any ordinary sum.
     """
     unit = single_of(uint32(xu & POWER)) * single_of(uint32(yu & POWER))
-    return (
-        float64(single_of(xu)) * float64(single_of(yu)) + float64(float32(correction_of(xu, yu)) * unit) * PRODUCT_UNIT
-    )
+    both = (uint32(xu & INF) != uint32(0)) & (uint32(yu & INF) != uint32(0))
+    product = float64(single_of(xu)) * float64(single_of(yu)) if both else 0.0
+    return multiply_add(float64(float32(correction_of(xu, yu)) * unit), PRODUCT_UNIT, product)
 
 
 @kernel
-def _fma_row(x, y, z, sx, sy, sz, out):
-    """1 if some element was not ordinary."""
+def _flushed(u, sign):
+    """A single's bits with its sign changed; +0 if its exponent is 0."""
+    return uint32(u ^ sign) if uint32(u & INF) != uint32(0) else uint32(0)
+
+
+@kernel
+def _unusual(low, high):
+    """Whether results were infinite, or not zero and at most 2^-126 (which may have been rounded up to that).
+
+    low, high   the least magnitude - 1, where zero is the largest number, and the largest magnitude
+    """
+    return low <= DENORMAL or high >= INF
+
+
+@kernel
+def _fma_block(x, y, z, sp, sz, out):
+    """Whether some element was not ordinary; sp is the sign mask of the product."""
     low, high, middle = uint32(0xFFFFFFFF), uint32(0), uint64(1 << 40)
-    for k in range(PES):
-        xu, yu, zu = uint32(x[k] ^ sx), uint32(y[k] ^ sy), uint32(z[k] ^ sz)
-        s = ordinary_product(xu, yu) + float64(single_of(zu))
-        r = bits_of(float32(s))
+    for k in range(BLOCK):
+        s = ordinary_product(uint32(x[k] ^ sp), uint32(y[k])) + float64(single_of(_flushed(uint32(z[k]), sz)))
+        r = bits_of(float32(s) + POSITIVE_ZERO)
+        out[k] = r
         magnitude = uint32(r & MAGNITUDE)
-        out[k] = r if magnitude != uint32(0) else uint32(0)
-        # magnitude - 1 puts zero at the top, so that a minimum finds the denormals; a result of 2^-126 may have been rounded up.
-        low = min(low, min(uint32(uint32(xu & MAGNITUDE) - uint32(1)), uint32(uint32(yu & MAGNITUDE) - uint32(1))))
-        low = min(low, min(uint32(uint32(zu & MAGNITUDE) - uint32(1)), uint32(magnitude - uint32(2))))
-        high = max(high, magnitude)
+        low, high = min(low, uint32(magnitude - uint32(1))), max(high, magnitude)
         middle = min(middle, uint64((bits64_of(s) & BELOW_SINGLE) ^ MIDPOINT))
-    return low < DENORMAL or high >= INF or middle == uint64(0)
+    return _unusual(low, high) or middle == uint64(0)
 
 
 @kernel
-def _mul_row(x, y, sx, sy, out):
+def _mul_block(x, y, sp, out):
     low, high = uint32(0xFFFFFFFF), uint32(0)
-    for k in range(PES):
-        xu, yu = uint32(x[k] ^ sx), uint32(y[k] ^ sy)
-        r = bits_of(float32(ordinary_product(xu, yu)))
+    for k in range(BLOCK):
+        r = bits_of(float32(ordinary_product(uint32(x[k] ^ sp), uint32(y[k]))) + POSITIVE_ZERO)
+        out[k] = r
         magnitude = uint32(r & MAGNITUDE)
-        out[k] = r if magnitude != uint32(0) else uint32(0)
-        low = min(low, min(uint32(uint32(xu & MAGNITUDE) - uint32(1)), uint32(uint32(yu & MAGNITUDE) - uint32(1))))
-        low = min(low, uint32(magnitude - uint32(2)))
-        high = max(high, magnitude)
-    return low < DENORMAL or high >= INF
+        low, high = min(low, uint32(magnitude - uint32(1))), max(high, magnitude)
+    return _unusual(low, high)
 
 
 @kernel
-def _add_row(x, z, sx, sz, out):
+def _add_block(x, z, sx, sz, out):
     low, high = uint32(0xFFFFFFFF), uint32(0)
-    for k in range(PES):
-        xu, zu = uint32(x[k] ^ sx), uint32(z[k] ^ sz)
-        r = bits_of(float32(single_of(xu) + single_of(zu)))
+    for k in range(BLOCK):
+        r = bits_of(single_of(_flushed(uint32(x[k]), sx)) + single_of(_flushed(uint32(z[k]), sz)))
+        out[k] = r
         magnitude = uint32(r & MAGNITUDE)
-        out[k] = r if magnitude != uint32(0) else uint32(0)
-        low = min(low, min(uint32(uint32(xu & MAGNITUDE) - uint32(1)), uint32(uint32(zu & MAGNITUDE) - uint32(1))))
-        low = min(low, uint32(magnitude - uint32(1)))
-        high = max(high, magnitude)
-    return low < DENORMAL or high >= INF
+        low, high = min(low, uint32(magnitude - uint32(1))), max(high, magnitude)
+    return _unusual(low, high)
 
 
 @kernel
 def _copy(source, target):
-    for k in range(PES):
+    for k in range(target.size):
         target[k] = source[k]
 
 
@@ -142,48 +150,52 @@ def _same(a, b):
 @kernel
 def fma(xm, xr, ym, yr, zm, zr, om, orow, sx, sy, sz):
     """om[orow] = (+-x) * (+-y) + (+-z) per word; sx, sy, sz are sign masks (0 or 0x80000000)."""
-    buffer = np.empty(PES, np.uint32)
+    buffer, sp = np.empty(BLOCK, np.uint32), uint32(sx ^ sy)
     for i in range(xr.size):
-        x, y, z, out = xm[xr[i]], ym[yr[i]], zm[zr[i]], om[orow[i]]
-        shared = _same(x, out) or _same(y, out) or _same(z, out)
-        target = buffer if shared else out
-        if _fma_row(x, y, z, sx, sy, sz, target):
-            for k in range(PES):
-                target[k] = to_single(
-                    odd_sum(any_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy)), any_value(uint32(z[k] ^ sz)))
-                )
-        if shared:
-            _copy(buffer, out)
+        xs, ys, zs, outs = xm[xr[i]], ym[yr[i]], zm[zr[i]], om[orow[i]]
+        shared = _same(xs, outs) or _same(ys, outs) or _same(zs, outs)
+        for b in range(0, PES, BLOCK):
+            x, y, z, out = xs[b : b + BLOCK], ys[b : b + BLOCK], zs[b : b + BLOCK], outs[b : b + BLOCK]
+            target = buffer if shared else out
+            if _fma_block(x, y, z, sp, sz, target):
+                for k in range(BLOCK):
+                    target[k] = to_single(odd_sum(any_product(uint32(x[k] ^ sp), y[k]), any_value(uint32(z[k] ^ sz))))
+            if shared:
+                _copy(buffer, out)
 
 
 @kernel
 def mul(xm, xr, ym, yr, om, orow, sx, sy):
     """om[orow] = (+-x) * (+-y)."""
-    buffer = np.empty(PES, np.uint32)
+    buffer, sp = np.empty(BLOCK, np.uint32), uint32(sx ^ sy)
     for i in range(xr.size):
-        x, y, out = xm[xr[i]], ym[yr[i]], om[orow[i]]
-        shared = _same(x, out) or _same(y, out)
-        target = buffer if shared else out
-        if _mul_row(x, y, sx, sy, target):
-            for k in range(PES):
-                target[k] = to_single(any_product(uint32(x[k] ^ sx), uint32(y[k] ^ sy)))
-        if shared:
-            _copy(buffer, out)
+        xs, ys, outs = xm[xr[i]], ym[yr[i]], om[orow[i]]
+        shared = _same(xs, outs) or _same(ys, outs)
+        for b in range(0, PES, BLOCK):
+            x, y, out = xs[b : b + BLOCK], ys[b : b + BLOCK], outs[b : b + BLOCK]
+            target = buffer if shared else out
+            if _mul_block(x, y, sp, target):
+                for k in range(BLOCK):
+                    target[k] = to_single(any_product(uint32(x[k] ^ sp), y[k]))
+            if shared:
+                _copy(buffer, out)
 
 
 @kernel
 def add(xm, xr, zm, zr, om, orow, sx, sz):
     """om[orow] = (+-x) + (+-z): the second factor is 1, so nothing is left out."""
-    buffer = np.empty(PES, np.uint32)
+    buffer = np.empty(BLOCK, np.uint32)
     for i in range(xr.size):
-        x, z, out = xm[xr[i]], zm[zr[i]], om[orow[i]]
-        shared = _same(x, out) or _same(z, out)
-        target = buffer if shared else out
-        if _add_row(x, z, sx, sz, target):
-            for k in range(PES):
-                target[k] = to_single(odd_sum(any_value(uint32(x[k] ^ sx)), any_value(uint32(z[k] ^ sz))))
-        if shared:
-            _copy(buffer, out)
+        xs, zs, outs = xm[xr[i]], zm[zr[i]], om[orow[i]]
+        shared = _same(xs, outs) or _same(zs, outs)
+        for b in range(0, PES, BLOCK):
+            x, z, out = xs[b : b + BLOCK], zs[b : b + BLOCK], outs[b : b + BLOCK]
+            target = buffer if shared else out
+            if _add_block(x, z, sx, sz, target):
+                for k in range(BLOCK):
+                    target[k] = to_single(odd_sum(any_value(uint32(x[k] ^ sx)), any_value(uint32(z[k] ^ sz))))
+            if shared:
+                _copy(buffer, out)
 
 
 @kernel
