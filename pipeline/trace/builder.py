@@ -16,9 +16,9 @@ from mlsdk.pipeline.ops import Operand, infer
 # Equal constants up to this many elements are one value.
 SHARED_ELEMENTS = 64
 
-
 # torch brings these into float16 by way of float32.
 ROUNDED_TWICE = ("float64", "int32", "int64")
+
 
 class Names:
     """Gives names that are not taken yet: `add`, `add_1`, ..."""
@@ -129,11 +129,11 @@ class Builder:
         return self.constant(np.array(list(numbers), np.int64))
 
     def cast(self, x: Value, dtype: str) -> Value:
+        if dtype == "float16" and x.dtype in ROUNDED_TWICE:
+            x = self.cast(x, "float32")
         return x if x.dtype == dtype else self.op("Cast", x, to=ELEMENT_TYPES[dtype])
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
-        if dtype == "float16" and x.dtype in ROUNDED_TWICE:
-            x = self.cast(x, "float32")
         shape = tuple(shape)
         if shape == x.shape:
             return x
