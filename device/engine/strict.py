@@ -8,7 +8,9 @@
 It matters on which PEs: what a mask keeps from being written stays unwritten there, and what a mask keeps from being used
 (the results of a PE, or a cycle, that no destination takes) may be anything. All L1Bs and L2Bs do the same, and a program
 may load the ones that it looks at: it is enough if one of those that take part has the data, and for a reduction or a
-collection all that it goes over. DRAM and PDM count by pages of 64 KiB. Messages name the line, and with the program's text (`Machine.source`) the column.
+collection all that it goes over. DRAM and PDM count by pages of 64 KiB.
+
+Messages name the line, and with the program's text (`Machine.source`) the column.
 """
 
 from __future__ import annotations
