@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 PES = spec.PES
 SIZES = {m.LM0: spec.LM_WORDS, m.LM1: spec.LM_WORDS, m.GRF0: spec.GRF_WORDS, m.GRF1: spec.GRF_WORDS}
+_FORWARDS = (m.ALUF, m.MAUF, m.LBF, m.MREADF)
 FORWARD_OF_UNIT = {"alu": m.ALUF, "mau": m.MAUF, "l1bm": m.LBF, "mread": m.MREADF}
 SIGN_MASK = {64: 0x80000000, 32: 0x80000000, 16: 0x80008000}
 NO_MASK = ("none",)
@@ -77,19 +78,15 @@ class Decoder:
         self._buffers: dict[tuple[str, int], list[np.ndarray]] = machine.buffers
         self._row_cache: dict[tuple, View] = machine.row_cache
         self._taken: list[np.ndarray] = []
-        for name in (m.ALUF, m.MAUF, m.LBF, m.MREADF):
-            mem = self.state.forward[name]
-            self.forward[name] = View(mem, _BUFFER_ROWS)
+        for name in _FORWARDS:
+            self.forward[name] = self.home(name)
+        self._shared: dict[str, View] = {}
 
     # --- calls -------------------------------------------------------------------------------------------------------
     def call(self, kernel: Callable, *args: Any, batchable: bool = True) -> None:
-        self.calls.append(
-            Call(
-                kernel,
-                tuple(a.array if type(a) is Rows and a.kind == STATIC and not self.lanes else a for a in args),
-                batchable,
-            )
-        )
+        if not self.lanes:
+            args = tuple([a.array if type(a) is Rows and a.kind == STATIC else a for a in args])
+        self.calls.append(Call(kernel, args, batchable))
 
     # --- buffers -----------------------------------------------------------------------------------------------------
     def buffer(self, words: int = 4) -> View:
@@ -106,6 +103,10 @@ class Decoder:
             pool.append(mem)
         self._taken.append(mem)
         return self.buffer_view(mem, words)
+
+    def home(self, name: str) -> View:
+        """Where a forward register lies between programs."""
+        return self.buffer_view(self.state.forward[name], 4)
 
     def buffer_view(self, mem: np.ndarray, words: int) -> View:
         key = (id(mem), words, self.lanes)
@@ -229,7 +230,7 @@ class Decoder:
 
     def settle_forwards(self) -> None:
         """Forward registers that show a memory move to buffers of their own."""
-        self._taken = []
+        self._taken, self.forward = [], dict(self.forward)
         own = {id(b) for b in self._buffers.get(("buffer", 1), ())} | {id(b) for b in self.state.forward.values()}
         for name, view in self.forward.items():
             if id(view.mem) not in own:
@@ -250,31 +251,41 @@ class Decoder:
     def bundle(self, bundle: m.Bundle) -> None:
         """Decodes a step. A line that was decoded before in the same situation gives the same calls."""
         if self.count or self.indices or self.dynamic_bar:
+            self.forward = dict(self.forward)
             self._bundle(bundle)
             return
-        f = self.forward
-        key = (
-            id(bundle.instructions),
-            id(f[m.ALUF]),
-            id(f[m.MAUF]),
-            id(f[m.LBF]),
-            id(f[m.MREADF]),
-            self.mask,
-            self.t_low_zero,
-        )
+        if self.forward is not self._shared:
+            self._share()
+        key = (id(bundle.instructions), id(self._shared), self.mask, self.t_low_zero)
         known = self.machine.bundle_cache
         found = known.get(key)
         if found is None:
-            start, before = len(self.calls), dict(f)
+            start, before = len(self.calls), self._shared
+            self.forward = dict(before)
             self._bundle(bundle)
+            self._share()
             if len(known) > 20_000:
                 known.clear()
             # what the key names by id is kept alive by the entry
-            known[key] = (bundle.instructions, before, self.calls[start:], dict(self.forward), self.t_low_zero)
+            known[key] = (bundle.instructions, before, self.calls[start:], self._shared, self.t_low_zero)
             return
-        _, _, calls, forward, self.t_low_zero = found
+        _, _, calls, self._shared, self.t_low_zero = found
         self.calls += calls
-        self.forward = dict(forward)
+        self.forward = self._shared
+
+    def _share(self) -> None:
+        """Makes the one dictionary of all decoders that show these views in the forward registers the current one.
+
+        Its identity names the situation. It is never changed: who changes `forward` begins with a copy.
+        """
+        known = self.machine.forward_cache
+        key = tuple(id(self.forward[name]) for name in _FORWARDS)
+        found = known.get(key)
+        if found is None:
+            if len(known) > 20_000:
+                known.clear()
+            found = known[key] = dict(self.forward)  # keeps alive what the key names by id
+        self.forward = self._shared = found
 
     def _bundle(self, bundle: m.Bundle) -> None:
         self._taken = []
@@ -533,7 +544,6 @@ class Decoder:
 
 
 # --- helpers -----------------------------------------------------------------------------------------------------------
-_BUFFER_ROWS = np.arange(16)
 _BUFFER_PARTS = {w: np.where(WORDS[None, :] < w, np.arange(16).reshape(4, 4), 16).reshape(-1) for w in (1, 2, 4)}
 _T_ROWS = {False: np.arange(16), True: _BUFFER_PARTS[2]}
 _T_VIEWS: dict[tuple[int, bool], View] = {}

@@ -84,6 +84,7 @@ class Machine:
         self.buffers: dict[tuple[str, int], list[np.ndarray]] = {}
         self.row_cache: dict[tuple, View] = {}
         self.bundle_cache: dict[tuple, tuple] = {}
+        self.forward_cache: dict[tuple, dict[str, View]] = {}
         self.view_cache: dict[tuple, View] = {}
         self._decoded = {side: Decoded(raw) for side, raw in self.state.matrix.items()}
         self._programs: OrderedDict[int, Kept] = OrderedDict()
@@ -250,8 +251,9 @@ class Machine:
         from ..numerics.fast.rows import copy
 
         saved = {name: view for name, view in decoder.forward.items() if view.mem is not self.state.forward[name]}
+        decoder.forward = dict(decoder.forward)
         for name, view in saved.items():
-            home = View(self.state.forward[name], np.arange(16))
+            home = decoder.home(name)
             decoder.call(copy, view.mem, view.words(4), home.mem, home.words(4))
             decoder.forward[name] = home
 
