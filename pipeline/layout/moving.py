@@ -90,7 +90,7 @@ def moved(planner: Planner, node: Node, inputs: Sequence[str], parameters: Mappi
     plane = _plane(planner, node, placed, dtype)
     clean = plane is not None and planner.shape(out)[1] % BLOCK != 0  # windows want zeros in the lanes
     attrs = {**node.attrs, **parameters, **({"clean": 1} if clean else {})}
-    scheme = planner.default(out) if plane is None else plane
+    scheme = planner.wish(out) or (planner.default(out) if plane is None else plane)
     put = replace(node, attrs=attrs)
     planner.put(put, "move", placed, [scheme], dtypes=[dtype], pad=ZERO if clean else ANY)
 
@@ -224,7 +224,8 @@ def concat(planner: Planner, node: Node) -> None:
     axis = int(attributes(node)["axis"]) % len(first)
     scheme = planner.scheme_of(names[0])
     if (
-        scheme is None
+        planner.wish(node.outputs[0]) is not None
+        or scheme is None
         or scheme.copies
         or Plane.of(first, scheme) is not None
         or any(planner.shape(n) != first for n in names)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, VIEW, ZERO, Placed, PlacedNode, PlacedValue
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, choose_lane, spread
 from mlsdk.pipeline.ops.table import run as run_operator
+
+T = TypeVar("T")
 
 BASE_DTYPE = {"float": "single", "half": "half", "mixed": "single", "double": "double"}
 
@@ -40,11 +42,14 @@ class Fixed:
 @dataclass(frozen=True)
 class LayoutOptions:
     """`fixed`: where inputs and outputs lie, by name; the name of an input stands for wherever that one comes to lie.
-    `on_host`: operators that the host computes."""
+    `on_host`: operators that the host computes. What rules could decide in several ways, for a search to try: `wishes`,
+    where inputs and results are to lie, and `ways`, by a result, which of the ways of its rule to take."""
 
     float_dtype: str = "float"
     fixed: Mapping[str, Fixed | str] = field(default_factory=dict)
     on_host: frozenset[str] = frozenset()
+    wishes: Mapping[str, Scheme] = field(default_factory=dict)
+    ways: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,7 @@ class Planner:
         self.made: dict[str, PlacedNode] = {}
         self.read: set[str] = set()  # what nodes have as inputs
         self.waiting: dict[str, Node] = {}  # result -> its node, which is planned when the result is wanted
+        self.ways: dict[str, int] = {}  # result -> how many ways there are
         self.taken: set[str] = set()  # names of nodes that the node before them computes too
 
     # ---- the walk ---------------------------------------------------------------------------------------------
@@ -254,6 +260,15 @@ class Planner:
         dtype = self.shown[name].dtype
         return DEVICE_DTYPE.get(dtype, self.base)
 
+    def wish(self, name: str) -> Scheme | None:
+        """Where a result is to lie, if anybody said so."""
+        return self.options.wishes.get(name)
+
+    def way(self, name: str, ways: Sequence[T]) -> T:
+        """The way to take to a result, of those that its rule knows; the rule's own choice stands first."""
+        self.ways[name] = len(ways)
+        return ways[self.options.ways.get(name, 0) % len(ways)]
+
     def default(self, name: str) -> Scheme:
         shape = self.shape(name)
         if 0 in shape:
@@ -320,6 +335,9 @@ class Planner:
         value = self.shown[name]
         if value.size:
             layout.check(value.shape, dtype, name)
+        wished = self.wish(name)
+        if wished is not None and name not in self.options.fixed:
+            scheme, layout = wished, wished.layout(dtype)
         self.values[name] = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, ZERO, "input")
         self.history.append(Event(name, str(layout), reason))
 

@@ -120,7 +120,7 @@ def _placed_product(
     dtype_b = _weights_dtype(planner, b)
     mode = mode_of(planner.device_dtype(a), dtype_b, planner.halves)
     dtype_c = dtype or {"d": "double"}.get(mode.name, "half" if planner.halves else "single")
-    scheme_a, scheme_c = _schemes(planner, a, wide_a, shape_c, trans_a, batch, mode, dtype_c)
+    scheme_a, scheme_c = _schemes(planner, out, a, wide_a, shape_c, trans_a, batch, mode, dtype_c)
     own_a = scheme_a.restrict(shape_a, (*shape_c[:-1], k))
     local = [x for x in batch if any(d.level == LOCAL and d.n > 1 for d in scheme_c.axes[x])]
     if {wide_a[x] == shape_c[x] for x in local} == {True, False}:  # each local batch its own A, or one for all
@@ -137,6 +137,8 @@ def _placed_product(
     others = [d for x, axis in enumerate(scheme_c.axes[:-1]) if x not in batch for d in axis]
     copied = [Sub(d.n, d.level, d.stride) for d in others if d.level in of_b and d.level != LOCAL and d.n > 1]
     blocks = _local_blocks(scheme_a, rank - 1)
+    if any(d.level == L2B and d.n > 1 for d in scheme_a.axes[rank - 1]):
+        blocks = -(-k // BLOCK)
     layout_b = weights_layout(
         mode, blocks * BLOCK, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied
     )
@@ -223,6 +225,7 @@ def _of_integers(planner: Planner, node: Node, a: str, b: str, bias: str | None,
 
 def _schemes(
     planner: Planner,
+    out: str,
     a: str,
     wide_a: tuple[int, ...],
     shape_c: tuple[int, ...],
@@ -247,13 +250,18 @@ def _schemes(
     lies = _rows_scheme(planner, a, shape_a, trans_a, batch, last + 1)
     new = _new_rows(wide_a, batch, shape_c)
     fit = [scheme for scheme in (lies, new) if scheme is not None and fits(scheme, of_c(scheme))]
-    if fit and (batch or not columns_pay(mode, prod(shape_c[:-1]), k, n)):
-        return fit[0], of_c(fit[0])
-    scheme_a, scheme_c = new, of_c(new)
+    rows: list[tuple[Scheme, Scheme]] = [(scheme, of_c(scheme)) for scheme in fit]
+    columns: list[tuple[Scheme, Scheme]] = []
     if not batch:
         rows_axes = spread(shape_c[:-1], None, levels=(L1B, MAB)).axes
-        scheme_a = Scheme((*rows_axes, _blocks(k, -1)), last, _ALL)
-        scheme_c = Scheme((*rows_axes, (*_ALL, *_blocks(-(-n // EXTENT[L2B]), -1))), last)
+        parts = (*_ALL, *_blocks(-(-n // EXTENT[L2B]), -1))
+        columns = [(Scheme((*rows_axes, _blocks(k, -1)), last, _ALL), Scheme((*rows_axes, parts), last))]
+        shared = None if trans_a else _shared_rows(planner, a, shape_a)
+        if shared is not None and fits(shared, found := Scheme((*shared.axes[:-1], parts), last)):
+            columns.insert(0 if lies is None else 1, (shared, found))
+    pays = not batch and columns_pay(mode, prod(shape_c[:-1]), k, n)
+    ways = [*columns, *rows] if pays or not rows else [*rows, *columns]
+    scheme_a, scheme_c = planner.way(out, ways) if ways else (new, of_c(new))
     while not fits(scheme_a, scheme_c) and _local_blocks(scheme_c, last) * unit_c < BANK:
         grains = [
             _grain(scheme_a, _local_blocks(s, last) * unit) for s, unit in ((scheme_a, unit_a), (scheme_c, unit_c))
@@ -361,6 +369,20 @@ def _rows_scheme(
     if outer and [axis for axis, _ in local[: len(outer)]] != outer:
         return None
     return scheme
+
+
+def _shared_rows(planner: Planner, a: str, shape: tuple[int, ...]) -> Scheme | None:
+    """The scheme in which A lies, if the L2Bs share k and hold the same rows: each part can be brought to all of them."""
+    scheme = planner.scheme_of(a)
+    if scheme is None or scheme.copies or len(shape) < 2:
+        return None
+    last = len(shape) - 1
+    digits = [d for d in scheme.axes[last] if d.n > 1]
+    rows = [d for axis in scheme.axes[:last] for d in axis if d.n > 1]
+    if scheme.lane != last or [d.level for d in digits] not in ([L2B], [L2B, LOCAL]):
+        return None
+    inner = digits[1:] and any(d.level == LOCAL and d.stride < digits[1].stride for d in rows)
+    return None if inner or any(d.level == L2B for d in rows) else scheme
 
 
 #: local rows of a batch, where a MAB has several: so that each batch starts a granule of its image

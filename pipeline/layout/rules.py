@@ -60,7 +60,7 @@ def elementwise(planner: Planner, node: Node, kernel: str = "") -> None:
     out = node.outputs[0]
     shape = planner.shape(out)
     inputs = [name for name in node.inputs if name]
-    scheme = _common_scheme(planner, inputs, shape)
+    scheme = planner.wish(out) or _common_scheme(planner, inputs, shape)
     operands = [
         planner.want(name, scheme.restrict(planner.shape(name), shape), reason=f"operand of {node.op}")
         for name in inputs

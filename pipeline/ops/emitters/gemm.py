@@ -2,6 +2,9 @@
 
 Rows of A (lanes = k) stay in LM as block floats for a tile of rows; B passes by in pieces (`gemm_pipeline`), double
 buffered in L2BM; C collects in LM1 and is uploaded when the tile is done. Loops: local batches, tiles of rows, pieces.
+
+Where the L2Bs share the columns of C, each needs whole rows of A. They come from copies, one for each L2B, or, as a product
+before leaves them, from where the L2Bs share k (`parts`): each part goes from its group's DRAM to all L2Bs.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import dataclass, field
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
+from mlsdk.pipeline.ir.layout import L2B
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fragment import Call
@@ -65,6 +69,7 @@ class Product:
     batches: int  # local batches
     rows: int  # local rows of a batch
     kb: int  # lane blocks of k
+    parts: tuple[int, ...]  # L2Bs that hold a part of k each; none: all of it is everywhere
     nb: int  # local lane blocks of n
     tile: int  # rows of a tile
     k: int
@@ -78,8 +83,14 @@ class Product:
         return self.nb * self.mode.outs
 
     @property
+    def unit_a(self) -> int:
+        """LW of a lane block of A as it comes."""
+        return self.a.scheme.unit_lw(self.a.dtype)  # type: ignore[union-attr]
+
+    @property
     def lw_a(self) -> int:
-        return self.kb * self.a.scheme.unit_lw(self.a.dtype)  # type: ignore[union-attr]
+        """LM addresses of a row of A in its image."""
+        return local_blocks(self.a) * self.unit_a
 
     @property
     def lw_c(self) -> int:
@@ -93,13 +104,17 @@ def emit_gemm(call: Call) -> Asm:
     c = call.outputs[0]
     assert a is not None and b is not None and a.scheme is not None and c.scheme is not None
     mode = MODES[call.kernel]
-    kb, nb = local_blocks(a), local_blocks(c)
+    kb, nb, parts = local_blocks(a), local_blocks(c), l2bs_of_lanes(a)
     rows = c.scheme.units // nb // call.batches
     shared = a.scheme.units == rows * kb  # one A for all local batches
     if not shared and a.scheme.units != rows * kb * call.batches:
         raise EmitError(f"{call.node.name}: {call.batches} local batches, of which A has some; expand A")
     k = a.shape[a.scheme.lane] if a.scheme.lane is not None else 1
-    p = Product(mode, a, b, bias, c, call.batches, rows, kb, nb, _tile(mode, rows, kb, nb, a, c, call), k)
+    if parts and a.home is not None:
+        raise EmitError(f"{call.node.name}: each L2B has a part of A, which has to come from DRAM")
+    tile = _tile(mode, rows, kb * max(1, len(parts)), nb, a, c, call)
+    kb = -(-k // BLOCK) if parts else kb
+    p = Product(mode, a, b, bias, c, call.batches, rows, kb, parts, nb, tile, k)
     asm, loops = Asm(), Loops()
     if bias is not None:
         _load_bias(asm, p, call)
@@ -131,15 +146,27 @@ def local_blocks(tensor: Tensor) -> int:
     return n
 
 
+def l2bs_of_lanes(tensor: Tensor) -> tuple[int, ...]:
+    """The L2Bs among which lane blocks are shared out, in the order of the blocks."""
+    scheme, found = tensor.scheme, [0]
+    assert scheme is not None
+    if scheme.lane is not None:
+        for d in scheme.axes[scheme.lane]:
+            if d.level == L2B and d.n > 1:
+                found = [x + i * d.stride for x in found for i in range(d.n)]
+    return tuple(found) if len(found) > 1 else ()
+
+
 def _tile(mode: Mode, rows: int, kb: int, nb: int, a: Tensor, c: Tensor, call: Call) -> int:
     """Rows of a tile: A and C must fit an LM bank each, and the accumulators half of GRF0."""
     lw_a, lw_c = kb * a.scheme.unit_lw(a.dtype), nb * c.scheme.unit_lw(c.dtype)  # type: ignore[union-attr]
+    local_a = local_blocks(a) * a.scheme.unit_lw(a.dtype)  # type: ignore[union-attr]
     bank = spec.LM_WORDS // 2 - 8
     most = min(bank // lw_a, bank // lw_c, 4 * (BIAS // mode.acc_words))
     if most < 1:
         raise EmitError(f"{call.node.name}: a row of {kb * BLOCK} or {nb * BLOCK} elements does not fit LM")
     grain = 1
-    while (grain * lw_c) % c.image.granule or (grain * lw_a) % a.image.granule:
+    while (grain * lw_c) % c.image.granule or (grain * local_a) % a.image.granule:
         grain *= 2
     if rows <= most:
         if call.batches > 1 and rows % grain:
@@ -166,12 +193,11 @@ def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, co
     mode = p.mode
     weights.start(loops.of("b"))
     part_a = Range.of(p.a, at * p.lw_a, (at + count) * p.lw_a)
-    bulk_download(asm, part_a, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("a"))
-    raw = 2 * (at * p.lw_a - part_a.lo)
-    unit_words = 2 * p.lw_a // p.kb
+    bulk_download(asm, part_a, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("a"), p.parts)
+    units = _blocks_in_lm(p, part_a, at, count)
     if p.a.pad == "any" and p.k % BLOCK and p.a.scheme.lane is not None:  # type: ignore[union-attr]
-        clear_tail(asm, p.a, m.LM1, [raw + unit_words * (r * p.kb + p.kb - 1) for r in range(count)], p.k % BLOCK)
-    _to_block_float(asm, mode, p.a.dtype, raw, count * p.kb)
+        clear_tail(asm, p.a, m.LM1, units[p.kb - 1 :: p.kb], p.k % BLOCK)
+    _to_block_float(asm, mode, p.a.dtype, units)
 
     part_c = Range.of(p.c, at * p.lw_c, (at + count) * p.lw_c)
     a_words = {"h": 2, "hs": 2, "f": 4, "d": 8}[mode.name] * p.kb
@@ -193,27 +219,27 @@ def consecutive_rows(count: int, a_row: int, a_lane: int, c_base: int, c_row: in
     )
 
 
-def _to_block_float(asm: Asm, mode: Mode, dtype: str, raw: int, units: int) -> None:
-    """A from LM1 (as it came) to LM0 as block floats, unit after unit."""
+def _blocks_in_lm(p: Product, part: Range, at: int, count: int) -> list[int]:
+    """The words of LM1 at which the lane blocks of `count` rows came to lie: row after row, block after block."""
+    local = local_blocks(p.a)
+    first = 2 * (at * p.lw_a - part.lo)
+    return [
+        first + 2 * (block // local * part.addresses + (row * local + block % local) * p.unit_a)
+        for row in range(count)
+        for block in range(p.kb)
+    ]
+
+
+def _to_block_float(asm: Asm, mode: Mode, dtype: str, units: list[int]) -> None:
+    """A from LM1, where its blocks lie at the words `units`, to LM0 as block floats, one behind the other."""
     if mode.name in ("h", "hs"):
-        if dtype == "half":
-            for u in range(0, units, 4):
-                n = min(4, units - u)
-                asm.pe(
-                    f"hbfn/9 {vec(m.LM1, [raw + 2 * (u + i) for i in range(n)], 2)} "
-                    f"{vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}"
-                )
-            return
-        for u in range(0, units, 4):
-            n = min(4, units - u)
-            asm.pe(
-                f"hbfn/9 {vec(m.LM1, [raw + 4 * (u + i) for i in range(n)], 4)}r {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}"
-            )
-        return
-    per = 2 if mode.name == "f" else 4
-    op = "fbfn" if mode.name == "f" else "dbfn"
-    for u in range(0, units * per, 4):
-        n = min(4, units * per - u)
-        asm.pe(
-            f"{op} {vec(m.LM1, [raw + 2 * (u + i) for i in range(n)], 2)} {vec(m.LM0, [2 * (u + i) for i in range(n)], 2)}"
-        )
+        width, rounded = (2, "") if dtype == "half" else (4, "r")
+        op, words = "hbfn/9", units
+    else:
+        per = 2 if mode.name == "f" else 4
+        width, rounded = 2, ""
+        op, words = f"{mode.name}bfn", [unit + 2 * i for unit in units for i in range(per)]
+    for u in range(0, len(words), 4):
+        some = words[u : u + 4]
+        to = vec(m.LM0, [2 * (u + i) for i in range(len(some))], 2)
+        asm.pe(f"{op} {vec(m.LM1, some, width)}{rounded} {to}")

@@ -89,6 +89,21 @@ def start_download(
     return result
 
 
+def _start_from(asm: Asm, part: Range, l2b: int, lc: int, strides: tuple[int, ...]) -> int:
+    """A move of what one L2B has in its group's DRAM into all L2BMs at `lc`."""
+    image = part.tensor.image
+    offset = part.lo * image.lw_per_address + l2b % 2 * image.l2b_size
+    src = m.Operand(
+        m.DRAM,
+        offset,
+        m.LW,
+        symbol=part.tensor.symbol,
+        group=l2b // 2,
+        strides=tuple(s * image.lw_per_address for s in strides),
+    )
+    return asm.move("mvb", src, m.Operand(m.L2BM, lc, m.LW), part.lc_size)
+
+
 def start_upload(
     asm: Asm, part: Range, lc: int, strides: tuple[int, ...] = (), tags: tuple[int, ...] = ()
 ) -> list[int]:
@@ -210,22 +225,33 @@ def bulk_download(
     lb: int,
     lb_size: int,
     strides: tuple[int, ...] = (),
+    l2bs: tuple[int, ...] = (),
 ) -> None:
     """A download of any size: in pieces that fit two halves of L2BM [lc, lc + lc_size) and L1BM [lb, lb + lb_size), the
-    next piece's moves on their way while one is distributed."""
+    next piece's moves on their way while one is distributed. `l2bs`: what these L2Bs have goes to all, one part behind
+    the other."""
     if part.tensor.home is not None:
         home = part.tensor.home
         copy(asm, home.space, home.word + 2 * part.lo, space, word, part.addresses, tuple(2 * s for s in strides))
         return
-    pieces = list(_pieces(part, lc_size // 2, lb_size))
+    whole = list(_pieces(part, lc_size // 2, lb_size))
     halves = [lc, lc + lc_size // 2 // 256 * 256]
-    tags = start_download(asm, pieces[0], halves[0], strides)
-    for i, piece in enumerate(pieces):
+    pieces = [(at, piece) for at in range(max(1, len(l2bs))) for piece in whole]
+
+    def start(i: int) -> list[int]:
+        at, piece = pieces[i]
+        if l2bs:
+            return [_start_from(asm, piece, l2bs[at], halves[i % 2], strides)]
+        return start_download(asm, piece, halves[i % 2], strides)
+
+    tags = start(0)
+    for i, (at, piece) in enumerate(pieces):
         waiting = tags
         if i + 1 < len(pieces):
-            tags = start_download(asm, pieces[i + 1], halves[(i + 1) % 2], strides)
+            tags = start(i + 1)
         asm.wait(*waiting)
-        finish_download(asm, piece, halves[i % 2], lb, space, word + 2 * (piece.lo - part.lo))
+        to = word + 2 * (at * part.addresses + piece.lo - part.lo)
+        finish_download(asm, piece, halves[i % 2], lb, space, to)
 
 
 def bulk_upload(

@@ -6,6 +6,8 @@ from emulated import TOLERANCE, compiled, graph_of, run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlsdk.pipeline.ir.graph import Graph, Node, Value
+
 DTYPES = ("float", "half", "mixed", "double")
 sizes = st.sampled_from([1, 2, 3, 4, 7, 15, 16, 17, 31, 33, 64, 65, 100])
 GEMM = {"float": 4e-6, "double": 3e-7, "mixed": 2**-7, "half": 2**-7}
@@ -133,3 +135,20 @@ def test_gemm_with_factors(alpha, beta):
     graph = graph_of("Gemm", shapes, {"y": ("float32", (5, 9))}, {"alpha": alpha, "beta": beta})
     result, _ = run(graph, {"a": a, "b": b, "c": c}, "float")
     check(result["y"], alpha * a, b, beta * c, "float")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 300, 257), (130, 130, 300), (200, 1000, 140), (7, 131, 200)])
+def test_columns_of_one_product_are_lanes_of_the_next(m, k, n, dtype):
+    """The L2Bs share the columns of the first result; the second product brings each part to all of them."""
+    rng = np.random.default_rng(7)
+    x, a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((m, 20), (20, k), (k, n), (n,)))
+    shapes = {"x": x.shape, "h": (m, k), "y": (m, n), "a": a.shape, "b": b.shape, "c": c.shape}
+    nodes = (Node("first", "Gemm", ("x", "a"), ("h",), {}), Node("second", "Gemm", ("h", "b", "c"), ("y",), {}))
+    values = {name: Value(name, "float32", shape) for name, shape in shapes.items()}
+    graph = Graph("g", ("x",), ("y",), nodes, values, {"a": a, "b": b, "c": c})
+    if m == 1:  # more rows may do better in L2Bs of their own
+        assert not any(p.node.op == "MNCoreLayoutSwitch" for p in compiled(graph, dtype)[0].nodes)
+    result, _ = run(graph, {"x": x}, dtype)
+    middle = (x.astype(np.float64) @ a).astype(np.float16 if dtype == "half" else np.float64)
+    check(result["y"], middle, b, c, dtype)
