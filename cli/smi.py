@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mlsdk.device.board import names
 from mlsdk.device.board.files import CLOCKS, BoardFiles
+from mlsdk.device.errors import DeviceBusy, DeviceStateError
 from mlsdk.errors import DeviceError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 DONE, FAILED, USAGE = 0, 1, 2
 
@@ -65,7 +73,7 @@ def parse(command: Command, words: list[str]) -> Arguments | None:
         if not word.startswith("-") or word == "-" or (word[1:2].isdigit() and not known):
             found.rest.append(word)
             continue
-        name, equals, value = word.lstrip("-").partition("=")
+        name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
         if name in ("h", "help"):
             return None
         option = known.get(name)
@@ -109,24 +117,28 @@ def help_of(command: Command) -> str:
     return "\n".join(lines) + "\n"
 
 
-def board_of(rest: list[str], command: str, extra: int = 0) -> BoardFiles:
+def board_of(rest: list[str], command: str) -> BoardFiles:
     """The board that the arguments name: an index, a name, or a line of `list`."""
-    if len(rest) >= 2 + extra and rest[0].endswith(":"):  # `gpfn3-smi reset $(gpfn3-smi list | head -1)`
-        held = rest.index("held") if "held" in rest else len(rest) - extra
-        rest = [*rest[1:held], *rest[len(rest) - extra :]]
-    if len(rest) != 1 + extra:
+    if len(rest) == 2 and rest[0].endswith(":"):  # `gpfn3-smi reset $(gpfn3-smi list | head -1)`
+        rest = rest[1:]
+    if len(rest) != 1:
         raise UsageError(f"{command}: name one device (an index or a name of `gpfn3-smi list`)")
     _, name = names.find(rest[0])
     return BoardFiles(names.state_directory(), name)
 
 
+_INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]*|[1-9][0-9_]*)\Z", re.ASCII)
+
+
 def integer(text: str, option: str, low: int, high: int) -> int:
-    try:
-        value = int(text, 0)
-    except ValueError:
-        raise UsageError(f"-{option}: {text!r} is not an integer") from None
+    """A number as Go writes them: decimal, 0x, 0b, 0o or 0 (octal), with underscores between digits."""
+    if not _INTEGER.match(text) or len(text) > 100 or "__" in text or text.endswith("_"):
+        raise UsageError(f"-{option}: {text[:60]!r} is not an integer")
+    sign, digits = (text[0], text[1:]) if text[0] in "+-" else ("", text)
+    octal = len(digits) > 1 and digits[0] == "0" and digits[1] in "01234567_"
+    value = int(sign + digits, 8 if octal else 0)
     if not low <= value <= high:
-        raise UsageError(f"-{option}: {text} is outside {low}..{high:#x}")
+        raise UsageError(f"-{option}: {text} is outside {low}..{high if high < 10**6 else hex(high)}")
     return value
 
 
@@ -136,53 +148,67 @@ def run_list(options: dict[str, str], rest: list[str]) -> int:
         raise UsageError(f"list: takes no arguments, got {rest[0]!r}")
     known = names.board_names()
     if "json" not in options:
-        for index, name in enumerate(known):
-            print(f"{index}: {name}{_held(BoardFiles(names.state_directory(), name))}")
+        for index, name in enumerate(known):  # scripts read `<index>: <name>`; people see more
+            note = _note(BoardFiles(names.state_directory(), name)) if sys.stdout.isatty() else ""
+            print(f"{index}: {name}{note}")
         return DONE
-    rows = []
-    for index, name in enumerate(known):
-        files = BoardFiles(names.state_directory(), name)
-        locked = files.locked()
-        holder = files.holder() if locked else None
-        rows.append(
-            {
-                "index": index,
-                "name": name,
-                "locked": locked,
-                "holder": {"pid": holder.pid, "command": holder.command, "since": holder.since}
-                if holder and holder.alive
-                else None,
-                "memory_in_use": files.memory_in_use(),
-                "fill": files.fill()["kind"],
-                "generation": files.epoch(),
-            }
-        )
+    rows = [{"index": index, "name": name, **_facts(name)} for index, name in enumerate(known)]
     print(json.dumps(rows, indent=2))
     return DONE
 
 
-def _held(files: BoardFiles) -> str:
-    """Behind a board's name in the list: who holds it."""
-    if not files.locked():
-        return ""
+def _facts(name: str) -> dict[str, object]:
+    """What `list --json` says about a board; of a damaged one only that."""
+    files = BoardFiles(names.state_directory(), name)
+    try:
+        locked = files.locked()
+        holder = files.holder() if locked else None
+        told = holder and holder.alive and {"pid": holder.pid, "command": holder.command, "since": holder.since}
+        return {
+            "locked": locked,
+            "holder": told or None,
+            "memory_in_use": files.memory_in_use(),
+            "fill": files.fill()["kind"],
+            "generation": files.epoch(),
+        }
+    except DeviceError as error:
+        return {"error": str(error)}
+
+
+def _note(files: BoardFiles) -> str:
+    """Behind a board's name in the list: who holds it, or what is wrong with it."""
+    try:
+        if not files.locked():
+            files.fill()
+            return ""
+    except DeviceError as error:
+        return f"  {error}"
     holder = files.holder()
     if holder is None or not holder.alive:
         return "  held by a process that did not leave its name"
-    command = "".join(char if char.isprintable() else "?" for char in holder.command)
-    return f"  held by process {holder.pid} ({command:.60})"
+    return f"  held by process {holder.pid} ({holder.command:.60})"
 
 
 # --- reset, clear ----------------------------------------------------------------------------------------------------------
 def run_reset(options: dict[str, str], rest: list[str]) -> int:
     files = board_of(rest, "reset")
-    if files.locked():
+    lock = None
+    try:
+        lock, _ = files.hold()
+    except DeviceBusy:
         holder = files.holder()
         who = str(holder) if holder and holder.alive else "a process that did not leave its name"
         print(f"warning: {files.name} is locked by {who}; a reset voids its data", file=sys.stderr)
         if "force" not in options and not _confirmed(f"reset {files.name} anyway?"):
             print(f"gpfn3-smi: {files.name} was not reset; --force resets it", file=sys.stderr)
             return FAILED
-    files.begin_generation({"kind": "zero", "value": 0, "on_chip": False})
+    except DeviceStateError:  # damage, which a reset mends, or what the reset will say itself
+        pass
+    try:
+        files.begin_generation({"kind": "zero", "value": 0, "on_chip": False})
+    finally:
+        if lock is not None:
+            lock.release()
     return DONE
 
 
@@ -206,36 +232,19 @@ def run_clear(options: dict[str, str], rest: list[str]) -> int:
     else:
         fill = {"kind": "random", "value": int.from_bytes(os.urandom(7), "little")}
     files = board_of(rest, "clear")
-    from mlsdk.device.board.lock import acquire
-
-    files.prepare()
-    lock = acquire(files.lock_path(), files.name)
-    try:
-        parts = ["DRAM", "PDM", "L2BM", "L1BM", "LM", "GRF", "masks"]
-        for done, part in enumerate(parts, 1):
-            _progress(done, len(parts), part)
+    lock, _ = files.hold()
+    try:  # a clear is a record: memory takes its contents from it when it is touched
         files.begin_generation({**fill, "on_chip": fill["kind"] != "zero"})
     finally:
         lock.release()
     return DONE
 
 
-def _progress(done: int, total: int, what: str) -> None:
-    """A bar on standard error. A clear is a record, so that the bar is short."""
-    width = 32 * done // total
-    end = "\n" if done == total else ""
-    if sys.stderr.isatty():
-        print(
-            f"\r[{'=' * width}{' ' * (32 - width)}] {100 * done // total:3d} % {what:<6}",
-            end=end,
-            file=sys.stderr,
-            flush=True,
-        )
-    elif done == total:
-        print(f"[{'=' * 32}] 100 %", file=sys.stderr)
-
-
 # --- load, save ------------------------------------------------------------------------------------------------------------
+GROUPS = ("0", "1", "2", "3")
+CHUNK_LW = 1 << 20  # memory is loaded and saved in pieces of this size
+
+
 def _regions(options: dict[str, str], key: str) -> list[tuple[list[tuple[str, int]], int, int]]:
     """[(memories, offset, length)] of a configuration file."""
     for name in ("config", "file"):
@@ -243,11 +252,11 @@ def _regions(options: dict[str, str], key: str) -> list[tuple[list[tuple[str, in
             raise UsageError(f"{key}: -{name} is missing")
     path = options["config"]
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8-sig") as stream:
             config = json.load(stream)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON: {error}") from None
     entries = config.get(key) if isinstance(config, dict) else None
     if not isinstance(entries, list):
@@ -261,21 +270,21 @@ def _regions(options: dict[str, str], key: str) -> list[tuple[list[tuple[str, in
         where = f'{path}: "{key}"[{number}]'
         if (
             not isinstance(entry, dict)
-            or not all(isinstance(entry.get(n), int) for n in ("offset", "length"))
+            or not all(type(entry.get(n)) is int for n in ("offset", "length"))
             or not isinstance(entry.get("region"), str)
         ):
             raise UsageError(f"{where}: region (text), offset and length (LW) are needed")
         memories = []
         for part in entry["region"].split(","):
-            kind, digits = part.strip().rstrip("0123456789"), part.strip().lstrip("abcdefghijklmnopqrstuvwxyz")
-            if kind not in ("dram", "pdm") or not digits.isdigit() or int(digits) >= spec.GROUPS:
-                raise UsageError(f"{where}: region {part.strip()!r} is not dram0..dram3 or pdm0..pdm3")
+            kind, digits = part.strip()[:-1], part.strip()[-1:]
+            if kind not in ("dram", "pdm") or digits not in GROUPS:
+                raise UsageError(f"{where}: region {part.strip()!r:.60} is not dram0..dram3 or pdm0..pdm3")
             size = spec.DRAM_LW if kind == "dram" else spec.PDM_LW
             if entry["offset"] < 0 or entry["length"] < 0 or entry["offset"] + entry["length"] > size:
                 raise UsageError(
                     f"{where}: {entry['offset']} + {entry['length']} LW is outside {part.strip()} ({size} LW)"
                 )
-            memories.append((kind, int(digits)))
+            memories.append((kind, GROUPS.index(digits)))
         found.append((memories, entry["offset"], entry["length"]))
     return found
 
@@ -283,24 +292,40 @@ def _regions(options: dict[str, str], key: str) -> list[tuple[list[tuple[str, in
 def run_load(options: dict[str, str], rest: list[str]) -> int:
     regions = _regions(options, "load")
     files = board_of(rest, "load")
-    import numpy as np
-
     from mlsdk.device.board import open_board
 
-    try:
-        data = np.fromfile(options["file"], ">u8").astype(np.uint64)
-    except OSError as error:
-        raise UsageError(f"{options['file']}: {error.strerror}") from None
-    needed = sum(length for _, _, length in regions)
-    if data.size < needed:
-        raise UsageError(f"{options['file']}: {data.size} LW, the configuration asks for {needed}")
+    data = _data(options["file"], sum(length for _, _, length in regions))
     with open_board(f"mncore2:{files.name}") as board:
         at = 0
         for memories, offset, length in regions:
-            for kind, group in memories:
-                (board.write_dram if kind == "dram" else board.write_pdm)(group, offset, data[at : at + length])
+            for start in range(0, length, CHUNK_LW):
+                piece = data[at + start : at + min(start + CHUNK_LW, length)].astype("u8")
+                for kind, group in memories:
+                    (board.write_dram if kind == "dram" else board.write_pdm)(group, offset + start, piece)
             at += length
     return DONE
+
+
+def _data(path: str, needed: int) -> np.ndarray:
+    """The big-endian long words of a file, which holds at least `needed`; of a pipe that many are read."""
+    import numpy as np
+
+    try:
+        with open(path, "rb") as stream:
+            if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                size = os.fstat(stream.fileno()).st_size
+                data = np.memmap(stream, ">u8", "r", shape=(size // 8,)) if size >= 8 else np.zeros(0, ">u8")
+            else:
+                content = stream.read(8 * needed)
+                size = len(content)
+                data = np.frombuffer(content[: size // 8 * 8], ">u8")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    if size % 8:
+        raise UsageError(f"{path}: {size} bytes are not whole long words of 8 bytes")
+    if data.size < needed:
+        raise UsageError(f"{path}: {data.size} LW, the configuration asks for {needed}")
+    return data
 
 
 def run_save(options: dict[str, str], rest: list[str]) -> int:
@@ -308,14 +333,24 @@ def run_save(options: dict[str, str], rest: list[str]) -> int:
     files = board_of(rest, "save")
     from mlsdk.device.board import open_board
 
+    path = options["file"]
+    plain = os.path.isfile(path) or not os.path.exists(path)  # it appears whole or not at all
+    aside = f"{os.path.realpath(path)}.{os.getpid()}" if plain else path
     try:
-        with open_board(f"mncore2:{files.name}") as board, open(options["file"], "wb") as out:
+        with open_board(f"mncore2:{files.name}") as board, open(aside, "wb") as out:
             for memories, offset, length in regions:
                 for kind, group in memories:
-                    data = (board.read_dram if kind == "dram" else board.read_pdm)(group, offset, length)
-                    out.write(data.astype(">u8").tobytes())
+                    read = board.read_dram if kind == "dram" else board.read_pdm
+                    for start in range(0, length, CHUNK_LW):
+                        data = read(group, offset + start, min(CHUNK_LW, length - start))
+                        out.write(data.astype(">u8").tobytes())
+        if plain:
+            os.replace(aside, os.path.realpath(path))
     except OSError as error:
-        raise UsageError(f"{options['file']}: {error.strerror}") from None
+        raise UsageError(f"{path}: {error.strerror}") from None
+    finally:
+        if plain and os.path.exists(aside):
+            os.unlink(aside)
     return DONE
 
 
@@ -327,6 +362,8 @@ def run_config(options: dict[str, str], rest: list[str]) -> int:
     else:
         raise UsageError("config: write `config <device> clock` or `config <device> mab`")
     if what == "mab":
+        if options:
+            raise UsageError("config: `mab` takes no options; clocks are set by `config <device> clock`")
         from mlsdk.device import spec
 
         print(f"MABs: {spec.MABS} of {spec.MABS} enabled ({spec.L1BS} L1Bs of {spec.MAB_PER_L1B})")
@@ -469,6 +506,11 @@ def overview() -> str:
 
 def run(words: list[str]) -> int:
     """Runs a command line; the exit code."""
+    if sys.stdout is None:  # it was closed
+        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+            return run(words)
+    if words[:1] == ["help"] and words[1:2] and words[1] in COMMANDS:
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "-help", "help"):
         print(overview(), end="")
         return DONE if words else USAGE
@@ -486,7 +528,9 @@ def run(words: list[str]) -> int:
         if arguments is None:
             print(help_of(command), end="")
             return DONE
-        return command.run(arguments.values, arguments.rest)
+        code = command.run(arguments.values, arguments.rest)
+        sys.stdout.flush()
+        return code
     except UsageError as error:
         print(f"gpfn3-smi: {error}", file=sys.stderr)
         return USAGE
@@ -498,6 +542,10 @@ def run(words: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except OSError as error:  # a full disk behind standard output, for instance
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"gpfn3-smi: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        return FAILED
 
 
 def main() -> None:

@@ -8,22 +8,21 @@ with open_board("mncore2:auto") as board:
 
 from __future__ import annotations
 
-import mmap
 import os
-import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 
 import numpy as np
 
 from .. import spec
 from ..engine.machine import Machine, RunStats
-from ..errors import DeviceBusy, DeviceClosed, DeviceReset, ExecutionError
+from ..errors import DeviceBusy, DeviceClosed, DeviceError, DeviceReset, ExecutionError
 from ..isa import model as m
 from ..memory.dram import Fill, PagedMemory
 from . import names
 from .files import BoardFiles
-from .lock import Lock, acquire
+from .lock import Lock
 from .storage import open_memories
 
 
@@ -42,12 +41,7 @@ class Board:
         self.name, self.index, self.machine = name, index, machine
         self._files, self._lock, self._epoch = files, lock, epoch
         self._pid, self._open, self._cancelled = os.getpid(), True, False
-        self._watch: mmap.mmap | None = None
-        if files is not None:
-            descriptor = os.open(files.epoch_file, os.O_RDONLY | os.O_CLOEXEC)
-            self._watch = mmap.mmap(descriptor, 8, prot=mmap.PROT_READ)
-            os.close(descriptor)
-            self._check()
+        self._check()
 
     # --- life --------------------------------------------------------------------------------------------------------
     def _check(self) -> None:
@@ -57,9 +51,21 @@ class Board:
             raise DeviceClosed(
                 f"{self.name} was opened by process {self._pid}, not by this child; open a board in the child"
             )
-        if self._watch is not None and struct.unpack("<Q", self._watch[:8])[0] != self._epoch:
+        if self._files is not None and self._files.epoch() != self._epoch:
             self.close()
             raise DeviceReset(f"{self.name} was reset while this program used it; its data is void, open it again")
+
+    @contextmanager
+    def _work(self) -> Iterator[None]:
+        """Around every use of the machine: whatever a reset makes of it, it ends with DeviceReset."""
+        self._check()
+        try:
+            yield
+        except DeviceError:
+            if self.is_open:
+                self._check()  # a reset takes the files away under a running program
+            raise
+        self._check()
 
     @property
     def is_open(self) -> bool:
@@ -76,8 +82,6 @@ class Board:
         if not self._open:
             return
         self._open = False
-        if self._watch is not None:
-            self._watch.close()
         if self._lock is not None and self._lock.held:
             self._lock.release()
 
@@ -99,53 +103,48 @@ class Board:
         on_event: Callable[[str, str, int, int, int], None] | None = None,
     ) -> RunStats:
         """Executes a program; see Machine.run."""
-        self._check()
-        self.machine.between = self._check
-        try:
-            stats = self.machine.run(statements, symbols, on_marker, max_steps, on_event)
-        finally:
-            self.machine.between = None
-        self._check()
-        return stats
+        with self._work():
+            self.machine.between = self._check
+            try:
+                return self.machine.run(statements, symbols, on_marker, max_steps, on_event)
+            finally:
+                self.machine.between = None
 
     def write_dram(self, group: int, address: int, data: np.ndarray) -> None:
         """Writes uint64 LWs to DRAM of a group, from `address` (LW)."""
-        self._check()
         self._write(self.machine.state.dram, "DRAM", spec.DRAM_LW, group, address, data)
 
     def read_dram(self, group: int, address: int, count: int) -> np.ndarray:
         """uint64 [count]: a copy of DRAM of a group."""
-        self._check()
-        data = self._read(self.machine.state.dram, "DRAM", spec.DRAM_LW, group, address, count)
-        self._check()
-        return data
+        return self._read(self.machine.state.dram, "DRAM", spec.DRAM_LW, group, address, count)
 
     def write_pdm(self, group: int, address: int, data: np.ndarray) -> None:
-        self._check()
+        """Writes uint64 LWs to PDM of a group, from `address` (LW)."""
         self._write(self.machine.state.pdm, "PDM", spec.PDM_LW, group, address, data)
 
     def read_pdm(self, group: int, address: int, count: int) -> np.ndarray:
-        self._check()
-        data = self._read(self.machine.state.pdm, "PDM", spec.PDM_LW, group, address, count)
-        self._check()
-        return data
+        """uint64 [count]: a copy of PDM of a group."""
+        return self._read(self.machine.state.pdm, "PDM", spec.PDM_LW, group, address, count)
 
     def _write(
         self, memories: list[PagedMemory], what: str, size: int, group: int, address: int, data: np.ndarray
     ) -> None:
+        self._check()
         data = np.ascontiguousarray(data)
         if data.dtype != np.uint64 or data.ndim != 1:
             raise ExecutionError(
                 f"{what} takes a flat uint64 array, one element a long word; got {data.dtype} {data.shape}"
             )
         self._range(what, size, group, address, data.size)
-        memories[group].write(address, data)
+        with self._work():
+            memories[group].write(address, data)
 
     def _read(
         self, memories: list[PagedMemory], what: str, size: int, group: int, address: int, count: int
     ) -> np.ndarray:
-        self._range(what, size, group, address, count)
-        return memories[group].read(address, count)
+        with self._work():
+            self._range(what, size, group, address, count)
+            return memories[group].read(address, count)
 
     def _range(self, what: str, size: int, group: int, address: int, count: int) -> None:
         if not 0 <= group < spec.GROUPS:
@@ -177,15 +176,7 @@ def open_board(device: str, timeout: float = 0.0) -> Board:
 
 def _open(index: int, name: str, timeout: float) -> Board:
     files = BoardFiles(names.state_directory(), name)
-    for _ in range(100):
-        files.prepare()
-        epoch = files.epoch()
-        lock = acquire(files.lock_path(epoch), name, timeout)
-        if files.epoch() == epoch:
-            break
-        lock.release()  # a reset came in between
-    else:
-        raise DeviceBusy(f"{name} is being reset again and again; try later")
+    lock, epoch = files.hold(timeout)
     try:
         record = files.fill()
         fill = Fill(record["kind"], record["value"])

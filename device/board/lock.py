@@ -11,6 +11,7 @@ import errno
 import fcntl
 import json
 import os
+import stat
 import sys
 import time
 import weakref
@@ -108,7 +109,7 @@ def is_locked(path: Path) -> bool:
     """Whether somebody holds the lock now."""
     for target, flags in ((path, os.O_RDONLY), (path.parent, os.O_RDONLY | os.O_DIRECTORY)):
         try:
-            descriptor = os.open(target, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = os.open(target, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             continue
         try:
@@ -123,7 +124,11 @@ def is_locked(path: Path) -> bool:
 def _open(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file")
     except OSError as error:
         raise DeviceStateError(
             f"cannot open the lock file {path}: {error.strerror}; check its owner and permissions, or set "
@@ -139,24 +144,39 @@ def _same_file(path: Path, descriptor: int) -> bool:
 
 
 def _write_holder(descriptor: int) -> None:
+    """Leaves this process' name, which only serves messages: a full disk does not take the lock away."""
     record = {
         "pid": os.getpid(), "start": _start_time(os.getpid()), "boot": _boot_id(),
         "command": " ".join(sys.argv)[:200] or sys.executable,
         "since": time.time(),
     }  # fmt: skip
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(record).encode(), 0)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(record).encode(), 0)
+    except OSError:
+        pass
 
 
 def read_holder(path: Path) -> Holder | None:
     """What the lock file says; `alive` only if a process with that id started when the file says, in this boot."""
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(_read(path))
         pid, since = int(record["pid"]), float(record["since"])
-        alive = record.get("boot") == _boot_id() and record.get("start") == _start_time(pid)
-        return Holder(pid, str(record.get("command", "")), since, alive)
-    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        time.localtime(since)  # it can be told
+        start = _start_time(pid)
+        alive = bool(start) and record.get("boot") == _boot_id() and record.get("start") == start
+        command = "".join(char if char.isprintable() else "?" for char in str(record.get("command", ""))[:200])
+        return Holder(pid, command, since, alive)
+    except (OSError, OverflowError, ValueError, RecursionError, KeyError, TypeError):
         return None
+
+
+def _read(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return os.read(descriptor, 1 << 16)
+    finally:
+        os.close(descriptor)
 
 
 def _start_time(pid: int) -> str:

@@ -25,6 +25,8 @@ def board_names(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     for name in names:
         if not _NAME.match(name):
             raise DeviceNotFound(f"MLSDK_BOARDS: `{name}` is not a board name; use letters, digits, `_`, `.` and `-`")
+        if name.isdigit() or name == "auto":
+            raise DeviceNotFound(f"MLSDK_BOARDS: `{name}` means a board already; name it by letters and digits")
     if len(set(names)) != len(names):
         raise DeviceNotFound("MLSDK_BOARDS names a board twice; each name stands once")
     return names
@@ -34,7 +36,7 @@ def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
     """$MLSDK_STATE, or ~/.local/state/open-mlsdk."""
     chosen = environ.get("MLSDK_STATE")
     if chosen:
-        return Path(chosen)
+        return Path(chosen).absolute()
     try:
         return Path.home() / ".local" / "state" / "open-mlsdk"
     except RuntimeError:
@@ -49,10 +51,16 @@ def find(name_or_index: str, environ: Mapping[str, str] = os.environ) -> tuple[i
     text = str(name_or_index).strip()
     if text in names:
         return names.index(text), text
-    number = text.rstrip(":")
-    if number.isascii() and number.isdigit() and int(number) < len(names):
-        return int(number), names[int(number)]
-    raise DeviceNotFound(f"no board `{text}`; boards are {listing(names)}")
+    index = _index(text.removesuffix(":"), names)
+    if index is None:
+        raise DeviceNotFound(f"no board `{text:.60}`; boards are {listing(names)}")
+    return index, names[index]
+
+
+def _index(text: str, names: tuple[str, ...]) -> int | None:
+    """The number of a board, None if it is none."""
+    known = text.isascii() and text.isdigit() and len(text) < 10 and int(text) < len(names)
+    return int(text) if known else None
 
 
 def check_device(device: object, environ: Mapping[str, str] = os.environ) -> str:
@@ -65,7 +73,7 @@ def check_device(device: object, environ: Mapping[str, str] = os.environ) -> str
         raise DeviceNotFound(
             f"no device {device!r:.60}; devices are mncore2:auto, mncore2:<index> and emu2, boards {listing(known)}"
         )
-    if which != "auto" and which not in known and not (which.isascii() and which.isdigit() and int(which) < len(known)):
+    if which != "auto" and which not in known and _index(which, known) is None:
         raise DeviceNotFound(f"no device {device!r:.60}; boards are {listing(known)}")
     return str(device)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -12,11 +13,14 @@ from .board import Board
 
 
 def self_test(board: Board, sizes: dict[str, int], mode: str) -> Iterator[tuple[str, bool, str]]:
-    """Yields (name, passed, detail). DRAM and PDM that are used are put back."""
+    """Yields (name, passed, detail). `sizes` are LW: dram and l3 (PDM) of a group, l2 of an L2B, l1 of an L1B. DRAM and
+    PDM that are used are put back, also when the test is broken off."""
     rng = np.random.default_rng(20240801)
     yield _host_memory(board, rng, "DRAM, host access", "dram", sizes["dram"])
     yield _host_memory(board, rng, "PDM, host access", "pdm", sizes["l3"])
-    yield _round_trip(board, rng, sizes)
+    yield _l2bm(board, rng, sizes["l2"])
+    yield _l1bm(board, rng, sizes["l1"])
+    yield _round_trip(board, rng)
     yield _broadcast(board, rng)
     yield _arithmetic(board, rng, mode)
     yield _masks(board)
@@ -26,56 +30,88 @@ def _host_memory(board: Board, rng: np.random.Generator, name: str, kind: str, c
     read, write = (board.read_dram, board.write_dram) if kind == "dram" else (board.read_pdm, board.write_pdm)
     size = spec.DRAM_LW if kind == "dram" else spec.PDM_LW
     wrong = 0
-    for group in range(spec.GROUPS):
-        kept = read(group, size - count, count)
-        for data in (
-            rng.integers(0, 2**64, count, dtype=np.uint64),
-            np.full(count, 2**64 - 1, np.uint64),
-            np.zeros(count, np.uint64),
-        ):
-            write(group, size - count, data)
-            wrong += int((read(group, size - count, count) != data).sum())
-        write(group, size - count, kept)
+    with _put_back(board, kind, size - count, count):
+        for group in range(spec.GROUPS):
+            for data in (
+                rng.integers(0, 2**64, count, dtype=np.uint64),
+                np.full(count, 2**64 - 1, np.uint64),
+                np.zeros(count, np.uint64),
+            ):
+                write(group, size - count, data)
+                wrong += int((read(group, size - count, count) != data).sum())
     return name, wrong == 0, f"{wrong} LW wrong" if wrong else f"{count} LW a group"
 
 
-def _round_trip(board: Board, rng: np.random.Generator, sizes: dict[str, int]) -> tuple[str, bool, str]:
+@contextmanager
+def _put_back(board: Board, kind: str, base: int, count: int) -> Iterator[None]:
+    """Around what overwrites `count` LW of DRAM or PDM of every group."""
+    read, write = (board.read_dram, board.write_dram) if kind == "dram" else (board.read_pdm, board.write_pdm)
+    kept = [read(group, base, count) for group in range(spec.GROUPS)]
+    try:
+        yield
+    finally:
+        if board.is_open:  # not after a reset
+            for group, data in enumerate(kept):
+                write(group, base, data)
+
+
+def _moved(board: Board, rng: np.random.Generator, count: int, lines: list[str]) -> int:
+    """Runs lines that copy `count` LW of DRAM of each group behind themselves; how many arrived wrong."""
+    base = spec.DRAM_LW - 2 * count
+    data = [rng.integers(0, 2**64, count, dtype=np.uint64) for _ in range(spec.GROUPS)]
+    with _put_back(board, "dram", base, 2 * count):
+        for group in range(spec.GROUPS):
+            board.write_dram(group, base, data[group])
+        board.run(parse("\n".join(lines)))
+        found = [board.read_dram(group, base + count, count) for group in range(spec.GROUPS)]
+    return sum(int((a != b).sum()) for a, b in zip(found, data))
+
+
+def _to_and_fro(count: int, between: list[str], back: int = 0) -> list[str]:
+    """Moves of `count` LW of DRAM to the two L2Bs of each group, half to each, and from $lc`back` to behind them."""
+    base, half = spec.DRAM_LW - 2 * count, count // 2
+    waits = ["nop; wait i01", "nop; wait i02"]
+    there = [f"mvp/n{half}i0{b + 1} $d{base + b * half} $lc0@.{b}" for b in (0, 1)]
+    home = [f"mvp/n{half}i0{b + 1} $lc{back}@.{b} $d{base + count + b * half}" for b in (0, 1)]
+    return [*there, *waits, *between, *home, *waits]
+
+
+def _l2bm(board: Board, rng: np.random.Generator, count: int) -> tuple[str, bool, str]:
+    """DRAM -> L2BM -> DRAM: other data in each L2B, in whole 64 LW."""
+    count = min(-(-count // 64) * 64, spec.L2BM_LW)
+    wrong = _moved(board, rng, 2 * count, _to_and_fro(2 * count, []))
+    return "DRAM - L2BM", wrong == 0, f"{wrong} LW wrong" if wrong else f"{count} LW an L2B"
+
+
+def _l1bm(board: Board, rng: np.random.Generator, count: int) -> tuple[str, bool, str]:
+    """DRAM -> L2BM -> L1BM -> L2BM -> DRAM: l2bmd gives each L1B 32 LW of its own. L2BM holds half of its L1BMs at a time."""
+    count = min(-(-count // 32) * 32, spec.L1BM_LW)
+    wrong, most = 0, spec.L2BM_LW // 2 // spec.L1B_PER_L2B
+    for first in range(0, count, most):
+        steps = range(min(most, count - first) // 32)
+        back = spec.L2BM_LW // 2
+        lines = [f"l2bmd $lc{256 * i} $lb{first + 32 * i}" for i in steps]
+        lines += ["nop/3"]
+        lines += [f"l2bmd $lb{first + 32 * i} $lc{back + 256 * i}" for i in steps]
+        wrong += _moved(board, rng, 512 * len(steps), _to_and_fro(512 * len(steps), [*lines, "nop"], back))
+    return "L2BM - L1BM", wrong == 0, f"{wrong} LW wrong" if wrong else f"{count} LW an L1B"
+
+
+def _round_trip(board: Board, rng: np.random.Generator) -> tuple[str, bool, str]:
     """DRAM -> L2BM -> L1BM -> LM0 of every PE -> back to another place in DRAM: l2bmd and l1bmd give each PE data of its own."""
-    base = spec.DRAM_LW - 8192
-    data = [rng.integers(0, 2**64, 4096, dtype=np.uint64) for _ in range(spec.GROUPS)]
-    kept = [board.read_dram(g, base, 8192) for g in range(spec.GROUPS)]
-    for g in range(spec.GROUPS):
-        board.write_dram(g, base, data[g])
-    lines = [
-        f"mvp/n2048i01 $d{base} $lc0@.0",
-        f"mvp/n2048i02 $d{base + 2048} $lc0@.1",
-        "nop; wait i01",
-        "nop; wait i02",
-    ]
-    lines += [f"l2bmd $lc{256 * i} $lb{32 * i}" for i in range(8)]
+    lines = [f"l2bmd $lc{256 * i} $lb{32 * i}" for i in range(8)]
     lines += ["nop/3", "l1bmd $lb0 $lm0v", "nop/3", "l1bmd $lm0v $lb512", "nop/3"]
     lines += [f"l2bmd $lb{512 + 32 * i} $lc{2048 + 256 * i}" for i in range(8)]
-    lines += [
-        "nop",
-        f"mvp/n2048i03 $lc2048@.0 $d{base + 4096}",
-        f"mvp/n2048i04 $lc2048@.1 $d{base + 6144}",
-        "nop; wait i03",
-        "nop; wait i04",
-    ]
-    board.run(parse("\n".join(lines)))
-    wrong = sum(int((board.read_dram(g, base + 4096, 4096) != data[g]).sum()) for g in range(spec.GROUPS))
-    for g in range(spec.GROUPS):
-        board.write_dram(g, base, kept[g])
+    wrong = _moved(board, rng, 4096, _to_and_fro(4096, [*lines, "nop"], 2048))
     return "DRAM - L2BM - L1BM - LM", wrong == 0, f"{wrong} LW wrong" if wrong else "4096 LW a group"
 
 
 def _broadcast(board: Board, rng: np.random.Generator) -> tuple[str, bool, str]:
     """PDM of group 0 to every PE."""
     data = rng.integers(0, 2**64, 64, dtype=np.uint64)
-    kept = board.read_pdm(0, 0, 64)
-    board.write_pdm(0, 0, data)
-    board.run(parse("mvb/n64i01 $p0@0 $lc0\nnop; wait i01\nl2bmb $lc0 $lb0\nnop\nl1bmp $lb0 $lm0v\nnop/3"))
-    board.write_pdm(0, 0, kept)
+    with _put_back(board, "pdm", 0, 64):
+        board.write_pdm(0, 0, data)
+        board.run(parse("mvb/n64i01 $p0@0 $lc0\nnop; wait i01\nl2bmb $lc0 $lb0\nnop\nl1bmp $lb0 $lm0v\nnop/3"))
     words = board.machine.read("lm0", 0, 8).astype(np.uint64)
     got = (words[0::2] << np.uint64(32)) | words[1::2]
     return "PDM to every PE", bool((got == data[:4, None]).all()), ""

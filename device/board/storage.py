@@ -15,7 +15,7 @@ import numpy as np
 from .. import spec
 from ..errors import DeviceStateError
 from ..memory.dram import PAGE_LW, Fill, PagedMemory
-from .files import BoardFiles
+from .files import BoardFiles, beside
 
 RESERVED_PAGES = 16  # pages reserved at a time
 
@@ -23,32 +23,53 @@ RESERVED_PAGES = 16  # pages reserved at a time
 class FileMemory(PagedMemory):
     """A PagedMemory whose pages lie in a file."""
 
-    def __init__(self, directory: Path, name: str, size: int, space: int, fill: Fill) -> None:
+    def __init__(self, files: BoardFiles, directory: Path, name: str, size: int, space: int, fill: Fill) -> None:
         super().__init__(size, space, fill, self._allocate_page)
+        self._files = files
         self.path, self._pages_path = directory / f"{name}.bin", directory / f"{name}.pages"
         self._count = size // PAGE_LW
         self._data: np.memmap | None = None
         self._table: np.memmap | None = None
         self._reserved: set[int] = set()
-        if self._pages_path.exists() and self.path.exists():
+        if self._pages_path.exists():
             self._map()
             assert self._table is not None
+            if self._table.max() > 1:
+                raise files.damaged(self._pages_path, "it holds other bytes than 0 and 1")
             for number in np.flatnonzero(np.asarray(self._table)).tolist():
                 self.pages[number] = self._slice(number)
 
     def _map(self) -> None:
         try:
+            if not self._pages_path.exists():
+                self._make(self.path, 8 * self.size, reserve=False)
+                self._make(self._pages_path, self._count, reserve=True)
             for path, length in ((self.path, 8 * self.size), (self._pages_path, self._count)):
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-                if os.fstat(descriptor).st_size < length:
-                    os.ftruncate(descriptor, length)
-                os.close(descriptor)
+                found = path.stat().st_size
+                if found != length:
+                    raise self._files.damaged(path, f"it has {found} bytes, not {length}")
             self._data = np.memmap(self.path, np.uint64, "r+", shape=(self.size,))
             self._table = np.memmap(self._pages_path, np.uint8, "r+", shape=(self._count,))
-        except (OSError, ValueError) as error:
-            raise DeviceStateError(
-                f"{self.path}: {error}; free space or set MLSDK_STATE to another directory"
-            ) from None
+        except FileNotFoundError as error:
+            raise self._files.damaged(Path(error.filename), "it is missing") from None
+        except OSError as error:
+            raise self._trouble(f"cannot map it: {error.strerror}") from None
+
+    @staticmethod
+    def _make(path: Path, length: int, reserve: bool) -> None:
+        """A file of zeros that appears with its full length. `reserve`: its space cannot run out."""
+        aside = beside(path)
+        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        try:
+            os.ftruncate(descriptor, length)
+            if reserve:
+                os.posix_fallocate(descriptor, 0, length)
+            os.replace(aside, path)
+        finally:
+            os.close(descriptor)
+
+    def _trouble(self, fact: str) -> DeviceStateError:
+        return DeviceStateError(f"{self.path}: {fact}; free space or set MLSDK_STATE to another directory")
 
     def _slice(self, number: int) -> np.ndarray:
         assert self._data is not None
@@ -60,16 +81,14 @@ class FileMemory(PagedMemory):
         chunk = number // RESERVED_PAGES
         if chunk not in self._reserved:
             length = 8 * PAGE_LW * RESERVED_PAGES
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                os.posix_fallocate(descriptor, chunk * length, length)
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+                try:
+                    os.posix_fallocate(descriptor, chunk * length, length)
+                finally:
+                    os.close(descriptor)
             except OSError as error:
-                raise DeviceStateError(
-                    f"{self.path}: cannot reserve {length} bytes: {error.strerror}; free space or set MLSDK_STATE to "
-                    f"another directory"
-                ) from None
-            finally:
-                os.close(descriptor)
+                raise self._trouble(f"cannot reserve {length} bytes: {error.strerror}") from None
             self._reserved.add(chunk)
         return self._slice(number)
 
@@ -85,6 +104,8 @@ class FileMemory(PagedMemory):
 def open_memories(files: BoardFiles, fill: Fill) -> tuple[list[PagedMemory], list[PagedMemory]]:
     """(DRAM, PDM) of the four groups."""
     directory = files.generation()
-    dram: list[PagedMemory] = [FileMemory(directory, f"dram{g}", spec.DRAM_LW, g, fill) for g in range(spec.GROUPS)]
-    pdm: list[PagedMemory] = [FileMemory(directory, f"pdm{g}", spec.PDM_LW, 16 + g, fill) for g in range(spec.GROUPS)]
-    return dram, pdm
+
+    def memories(kind: str, size: int, space: int) -> list[PagedMemory]:
+        return [FileMemory(files, directory, f"{kind}{g}", size, space + g, fill) for g in range(spec.GROUPS)]
+
+    return memories("dram", spec.DRAM_LW, 0), memories("pdm", spec.PDM_LW, 16)

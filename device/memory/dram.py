@@ -23,7 +23,9 @@ class Fill:
     def page(self, space: int, number: int) -> np.ndarray:
         """The contents of a page. `space` tells memories with the same seed apart."""
         if self.kind == "random":
-            generator = np.random.Generator(np.random.Philox(key=[self.value & (2**64 - 1), space << 32 | number]))
+            generator = np.random.Generator(
+                np.random.Philox(key=np.array([self.value & (2**64 - 1), space << 32 | number], np.uint64))
+            )
             return generator.integers(0, 2**64, PAGE_LW, dtype=np.uint64)
         return np.full(PAGE_LW, self.value if self.kind == "pattern" else 0, np.uint64)
 

@@ -63,7 +63,7 @@ class State:
 
     def fill_on_chip(self, fill: Fill) -> None:
         """The part of `fill` that is inside the chip."""
-        generator = np.random.Generator(np.random.Philox(key=[fill.value & (2**64 - 1), 1 << 48]))
+        generator = np.random.Generator(np.random.Philox(key=np.array([fill.value & (2**64 - 1), 1 << 48], np.uint64)))
         words = [*((a, True) for a in self.pe.values()), *((a, False) for a in self.matrix.values())]
         for array, padded in words:
             body = array[:-1] if padded else array
