@@ -91,24 +91,47 @@ def lm_addresses(out, base, bar, tm, tr, use_t, j, width, size):
 
 
 @kernel
+def _one_address(addresses):
+    """Whether all PEs have one address: then an access is a row."""
+    first, difference = addresses[0], np.int32(0)
+    for k in range(PES):
+        difference |= np.int32(addresses[k] ^ first)
+    return difference == np.int32(0)
+
+
+@kernel
 def gather(mem, addresses, width, om, orow):
     """om[orow] = mem[address + word] for each cycle (row of addresses) and word of the access."""
+    row = False
     for i in range(orow.size):
         a, w, o = addresses[i // width], i % width, om[orow[i]]
-        for k in range(PES):
-            o[k] = mem[a[k] + w, k]
+        row = _one_address(a) if w == 0 else row
+        if row:
+            s = mem[a[0] + w]
+            for k in range(PES):
+                o[k] = s[k]
+        else:
+            for k in range(PES):
+                o[k] = mem[a[k] + w, k]
 
 
 @kernel
 def scatter(sm, sr, mem, addresses, width, nibbles, nr, high, low, masked):
     """The write counterpart of gather, with an optional mask."""
+    row = False
     for i in range(sr.size):
         s, a, w, n = sm[sr[i]], addresses[i // width], i % width, nibbles[nr[i]]
         h, l = high[i], low[i]
-        for k in range(PES):
-            m = _guard(n[k], h, l) if masked else uint32(0xFFFFFFFF)
-            old = mem[a[k] + w, k]
-            mem[a[k] + w, k] = uint32((old & ~m) | (s[k] & m))
+        row = _one_address(a) if w == 0 else row
+        if row and not masked:
+            d = mem[a[0] + w]
+            for k in range(PES):
+                d[k] = s[k]
+        else:
+            for k in range(PES):
+                m = _guard(n[k], h, l) if masked else uint32(0xFFFFFFFF)
+                old = mem[a[k] + w, k]
+                mem[a[k] + w, k] = uint32((old & ~m) | (s[k] & m))
 
 
 @kernel
