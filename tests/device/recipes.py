@@ -374,6 +374,24 @@ nop
     )
 
 
+def exp_stream(chunks: int) -> str:
+    """exp of `$lm<8k>v` to `$ln<8k>v`, 10 steps a chunk: clamps and exponents of its neighbours run beside its products."""
+    lines = ["fmax $lm0v {r:lo} $nowrite", "fmin $aluf {r:hi} $lt", "nop"]
+    for k in range(chunks):
+        last = f"; iadd $mauf $ls8v $ln{8 * k - 8}v" if k else ""
+        ahead = k + 1 < chunks
+        lines += [
+            "fvfma $lt {m:L} {r:M} $nowrite" + last,
+            "fvadd $mauf -{s:M} $lr8v; ilsl $mauf {m:sh} $ls8v",
+            "fvfma -$mauf {s:h} $lt $nowrite" + f"; fmax $lm{8 * k + 8}v {{r:lo}} $nowrite" * ahead,
+            "fvfma -$lr8v {s:l} $mauf $lr16v",
+            "fvfma $mauf {m:c6} {s:c5} $nowrite" + "; fmin $aluf {r:hi} $lt" * ahead,
+            *(f"fvfma $mauf $lr16v {{s:{c}}} $nowrite" for c in ("c4", "c3", "c2", "one", "one")),
+        ]
+    return "\n".join([*lines, f"iadd $mauf $ls8v $ln{8 * chunks - 8}v"]) + "\n"
+
+
+EXP_CONSTANTS = _EXP
 LAYER_NORM_CONSTANTS = {
     "one": ONE, "w": 32, "eps": 0x3727C5AC, "c1": 0x3EFFFFED, "c2": 0x3EC00090, "c3": 0x3EA06ED7, "c4": 0x3E8B086B,
 }  # fmt: skip

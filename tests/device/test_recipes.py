@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 from recipes import (
     DOUBLES,
+    EXP_CONSTANTS,
     LAYER_NORM_CONSTANTS,
     ONES_MATRIX,
     ROW_CONSTANTS,
     SINGLES,
+    exp_stream,
     layer_norm,
     quotient,
     quotient_small,
     softmax,
 )
-from test_listings import L, bits, placed, ulps, wide
+from test_listings import L, bits, placed, prepare, ulps, wide
 
 from mlsdk.device.isa import model as m
 from mlsdk.device.isa.checks import check, count_steps
@@ -70,6 +72,20 @@ def test_square_root_of_any_number(machine):
 def test_fast_exponential(machine, limit, bound):
     x = bits(np.random.default_rng(22), -limit, limit)
     assert ulps(apply(machine, SINGLES["exp_fast"], x), np.exp(x.astype(L))).max() <= bound + 0.02
+
+
+def test_exponentials_of_a_stream(machine):
+    """Six chunks: 10 steps each and 4 at the ends; bit by bit what the chain gives."""
+    text, chunks = exp_stream(6), 6
+    x = np.random.default_rng(38).uniform(-100, 100, (8 * chunks, 4096)).astype(np.float32)
+    machine.write(m.LM0, 0, x.view(np.uint32))
+    machine.run(legal(machine, text, EXP_CONSTANTS, 10 * chunks + 4))
+    got = machine.read(m.LM1, 0, 8 * chunks)
+    chain = prepare(machine, "exp")
+    for k in range(chunks):
+        machine.write(m.GRF0, 0, x[8 * k : 8 * k + 8].view(np.uint32))
+        machine.run(chain)
+        np.testing.assert_array_equal(machine.read(m.LM1, 0, 8), got[8 * k : 8 * k + 8])
 
 
 def test_power_with_a_double_logarithm(machine):
