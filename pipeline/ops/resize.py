@@ -48,7 +48,7 @@ def geometry(node: Node, shape: tuple[int, ...], scales: Any, sizes: Any) -> lis
     attrs = attributes(node)
     axes = list(range(len(shape))) if attrs["axes"] is None else [axis_of(axis, len(shape)) for axis in attrs["axes"]]
     require(attrs["keep_aspect_ratio_policy"] == "stretch", "keep_aspect_ratio_policy is 'stretch' only")
-    require(not attrs["antialias"], "antialias is not supported")
+    require(not attrs["antialias"] or attrs["mode"] in FILTERS, f"antialias is of modes {', '.join(FILTERS)} only")
     if sizes is not None and sizes.size:
         require(len(axes) == sizes.size, f"{sizes.size} sizes for {len(axes)} axes")
         wanted = [(axis, int(size), int(size) / shape[axis]) for axis, size in zip(axes, sizes)]
@@ -74,16 +74,20 @@ def _infer(node: Node, inputs: Sequence[Any]) -> list[Type]:
     return [(x.dtype, tuple(shape))]
 
 
-def _cubic(t: float, a: float) -> list[float]:
-    """Weights of the four neighbours at -1, 0, 1, 2 for a fraction t."""
+def _linear(x: float, a: float) -> float:
+    return max(0.0, 1 - abs(x))
 
-    def weight(x: float) -> float:
-        x = abs(x)
-        if x <= 1:
-            return ((a + 2) * x - (a + 3)) * x * x + 1
-        return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
 
-    return [weight(t + 1), weight(t), weight(t - 1), weight(t - 2)]
+def _cubic(x: float, a: float) -> float:
+    """Keys' kernel."""
+    x = abs(x)
+    if x <= 1:
+        return ((a + 2) * x - (a + 3)) * x * x + 1
+    return (((x - 5) * x + 8) * x - 4) * a if x < 2 else 0.0
+
+
+# mode -> how far a filter reaches, and its weight at a distance
+FILTERS: dict[str, tuple[int, Callable[[float, float], float]]] = {"linear": (1, _linear), "cubic": (2, _cubic)}
 
 
 def weights(node: Node, extent: int, out: int, scale: float) -> Array:
@@ -91,22 +95,22 @@ def weights(node: Node, extent: int, out: int, scale: float) -> Array:
     attrs = attributes(node)
     coordinate = COORDINATES[attrs["coordinate_transformation_mode"]]
     matrix = np.zeros((out, extent))
+    wide = max(1.0, 1 / scale) if attrs["antialias"] else 1.0
     for i in range(out):
         x = coordinate(i, scale, extent, out)
         if attrs["mode"] == "nearest":
             matrix[i, min(max(ROUNDINGS[attrs["nearest_mode"]](x), 0), extent - 1)] = 1
             continue
-        base = math.floor(x)
-        if attrs["mode"] == "linear":
-            taps = [(base, 1 - (x - base)), (base + 1, x - base)]
-        else:
-            taps = list(zip(range(base - 1, base + 3), _cubic(x - base, attrs["cubic_coeff_a"])))
+        reach, weight = FILTERS[attrs["mode"]]
+        places = range(math.ceil(x - reach * wide), math.floor(x + reach * wide) + 1)
+        taps = [(place, weight((place - x) / wide, attrs["cubic_coeff_a"])) for place in places]
         if attrs["exclude_outside"]:
-            taps = [(place, weight) for place, weight in taps if 0 <= place < extent]
-            total = sum(weight for _, weight in taps)
-            taps = [(place, weight / total) for place, weight in taps]
-        for place, weight in taps:
-            matrix[i, min(max(place, 0), extent - 1)] += weight
+            taps = [(place, factor) for place, factor in taps if 0 <= place < extent]
+        if attrs["exclude_outside"] or attrs["antialias"]:
+            total = sum(factor for _, factor in taps)
+            taps = [(place, factor / total) for place, factor in taps]
+        for place, factor in taps:
+            matrix[i, min(max(place, 0), extent - 1)] += factor
     return matrix
 
 

@@ -203,8 +203,21 @@ def _addmm(c: Any, a: Any, b: Any, **scalars: Any) -> list[Type] | None:
     return types if np.broadcast_shapes(c.shape, shape) == shape else None
 
 
+# torch has no meta functions for these
+FAKE_QUANTIZE = (
+    aten.fake_quantize_per_tensor_affine_cachemask.default,
+    aten.fake_quantize_per_channel_affine_cachemask.default,
+    aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default,
+)
+
+
+@rule(*FAKE_QUANTIZE)
+def _fake_quantize(x: Any, *parameters: Any) -> list[Type] | None:
+    return [(tuple(x.shape), x.dtype), (tuple(x.shape), torch.bool)]
+
+
 # products read operands in any order of their axes
-ANY_STRIDES = {aten.mm.default, aten.bmm.default, aten.addmm.default}
+ANY_STRIDES = {aten.mm.default, aten.bmm.default, aten.addmm.default, *FAKE_QUANTIZE}
 
 
 # --- reductions and what is along an axis ---

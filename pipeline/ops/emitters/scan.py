@@ -6,6 +6,8 @@ not fit LM come in chunks; the sum so far stays in GRF0.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mlsdk.device.isa import model as m
@@ -35,6 +37,8 @@ class Scan:
         x, out, attrs = call.inputs[0], call.outputs[0], call.node.attrs
         assert x is not None and x.scheme is not None and x.scheme == out.scheme and x.dtype == out.dtype
         self.name, self.x, self.out, self.form = call.node.name, x, out, Form.of(x)
+        if self.form.narrow:  # both words of a unit are stored, copies of one element too
+            self.form = replace(self.form, items=2)
         self.n = x.shape[int(attrs["axis"])]  # type: ignore[arg-type]
         digits = x.scheme.axes[int(attrs["axis"])]  # type: ignore[arg-type]
         self.span = digits[0].n if digits else 1

@@ -21,7 +21,7 @@ import numpy as np
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.image import Image
-from mlsdk.pipeline.ir.layout import L1B, L2B, MAB, PE, Layout, Sub, W
+from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, MAB, PE, Layout, Sub, W
 from mlsdk.pipeline.ir.planes import Plane
 from mlsdk.pipeline.ir.scheme import QUAD_LW
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
@@ -293,23 +293,26 @@ def _slots(window: Window, tile: Rows, x: Tensor, border: str) -> Iterator[Slot]
     split = result.split
     for part in range(window.parts):
         for row in range(window.slot_rows(tile.rows)):
-            wanted = {}
+            wanted: dict[int, tuple[int, int, str]] = {}
             for image_part in range(split.images):
                 for row_part in range(split.rows):
                     image = image_part * result.images + tile.image
                     h = (row_part * result.rows + tile.row) * window.stride[0] - window.before[0] + row
                     inside = 0 <= h < source.shape[2] and image < source.shape[0]
                     for channel_part in range(split.channels):
-                        here = result.l2b(image_part, channel_part, row_part)
+                        first = result.l2b(image_part, channel_part, row_part)
+                        # A result that is not shared out lies in all L2Bs.
+                        everyone = range(first, first + 1) if split.l2bs > 1 else range(EXTENT[L2B])
                         if not inside:
-                            wanted[here] = (here >> 1, 0, border)
+                            wanted |= {here: (here >> 1, 0, border) for here in everyone}
                             continue
                         part_in = channel_part if window.own else part
                         owner = source.l2b(image // source.images, part_in, h // source.rows)
                         at = source.row_address(image % source.images, h % source.rows) * lw
                         if x.image.l2bs_used == 2:
                             at += (owner & 1) * x.image.l2b_size
-                        wanted[here] = (owner >> 1 if x.image.l2b_spread else here >> 1, at, x.symbol)
+                        for here in everyone:
+                            wanted[here] = (owner >> 1 if x.image.l2b_spread else here >> 1, at, x.symbol)
             yield wanted
 
 

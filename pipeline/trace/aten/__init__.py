@@ -15,6 +15,7 @@ from mlsdk.pipeline.trace.aten import (  # noqa: F401  (importing a family regis
     normalization,
     random,
     reduction,
+    sampling,
     shape,
 )
 from mlsdk.pipeline.trace.aten.table import ATEN, Unsupported, row

@@ -10,7 +10,7 @@ import numpy as np
 
 from mlsdk.pipeline.ir.graph import Node, Value
 from mlsdk.pipeline.ops.pooling import average_counts
-from mlsdk.pipeline.trace.aten.table import Row, Type, aten, pairs, row, scaled
+from mlsdk.pipeline.trace.aten.table import Row, Type, Unsupported, aten, pairs, row, scaled
 from mlsdk.pipeline.trace.builder import Builder
 
 
@@ -268,3 +268,20 @@ row(aten.upsample_linear1d.default, aten.upsample_bilinear2d.default, aten.upsam
     _interpolated("linear")
 )
 row(aten.upsample_bicubic2d.default)(_interpolated("cubic"))
+
+
+def _antialiased(mode: str) -> Row:
+    """As Pillow resizes: the filter is stretched when there are fewer pixels, and ends at the border."""
+
+    def build(b: Builder, out: list[Type], x: Value, size: Any, align_corners: bool, *scales: float | None) -> Value:
+        if align_corners:
+            raise Unsupported("align_corners together with antialias")
+        return resized(
+            b, x, out[0], list(scales) or [None, None], mode=mode, antialias=1, exclude_outside=1, cubic_coeff_a=-0.5
+        )
+
+    return build
+
+
+row(aten._upsample_bilinear2d_aa.default)(_antialiased("linear"))
+row(aten._upsample_bicubic2d_aa.default)(_antialiased("cubic"))

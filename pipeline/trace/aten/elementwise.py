@@ -175,6 +175,22 @@ def _leaky_relu(b: Builder, out: list[Type], x: Value, slope: Number = 0.01) -> 
     return b.where(b.op("Less", x, b.scalar(0, x.dtype)), scaled(b, x, slope), x)
 
 
+@row(aten.rrelu_with_noise_functional.default)
+def _rrelu(
+    b: Builder,
+    out: list[Type],
+    x: Value,
+    noise: Value,
+    lower: Number = 0.125,
+    upper: Number = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> list[Value | None]:
+    if training:
+        raise Unsupported("in training; its slopes are random")
+    return [_leaky_relu(b, out, x, (lower + upper) / 2), None]
+
+
 @row(aten._prelu_kernel.default)
 def _prelu(b: Builder, out: list[Type], x: Value, slope: Value) -> Value:
     return b.op("PRelu", x, slope)
@@ -504,3 +520,41 @@ def _addcmul(b: Builder, out: list[Type], x: Value, y: Value, z: Value, *, value
 def _addcdiv(b: Builder, out: list[Type], x: Value, y: Value, z: Value, *, value: Number = 1) -> Value:
     x, y, z = (b.cast(item, out[0][0]) for item in (x, y, z))
     return b.op("Add", x, scaled(b, b.op("Div", y, z), value))
+
+
+# --- quantisation as if ---
+
+
+def _fake_quantized(b: Builder, x: Value, scale: Value, zero: Value, low: int, high: int) -> list[Value]:
+    """x as it is after a trip through the integers [low, high], and where it was within them."""
+    whole = b.op("Round", b.op("Mul", x, b.op("Reciprocal", scale)))
+    whole = b.op("Add", whole, zero)
+    kept = b.op("Clip", whole, b.scalar(low, x.dtype), b.scalar(high, x.dtype))
+    return [b.op("Mul", b.op("Sub", kept, zero), scale), b.op("Equal", kept, whole)]
+
+
+@row(aten.fake_quantize_per_tensor_affine_cachemask.default)
+def _fake_quantize(
+    b: Builder, out: list[Type], x: Value, scale: float, zero_point: int, low: int, high: int
+) -> list[Value]:
+    return _fake_quantized(b, x, b.scalar(scale, x.dtype), b.scalar(zero_point, x.dtype), low, high)
+
+
+@row(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default)
+def _fake_quantize_by_tensors(
+    b: Builder, out: list[Type], x: Value, scale: Value, zero_point: Value, enabled: Value, low: int, high: int
+) -> list[Value]:
+    y, inside = _fake_quantized(
+        b, x, b.reshape(b.cast(scale, x.dtype), ()), b.reshape(b.cast(zero_point, x.dtype), ()), low, high
+    )
+    on = b.reshape(truth(b, enabled), ())
+    return [b.where(on, y, x), b.op("Or", inside, b.op("Not", on))]
+
+
+@row(aten.fake_quantize_per_channel_affine_cachemask.default)
+def _fake_quantize_channels(
+    b: Builder, out: list[Type], x: Value, scale: Value, zero_point: Value, axis: int, low: int, high: int
+) -> list[Value]:
+    along = [x.shape[axis] if a == axis % len(x.shape) else 1 for a in range(len(x.shape))]
+    scale, zero_point = (b.reshape(b.cast(part, x.dtype), along) for part in (scale, zero_point))
+    return _fake_quantized(b, x, scale, zero_point, low, high)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mlsdk.pipeline.ir.graph import FLOATS, Value
-from mlsdk.pipeline.trace.aten.table import Type, Unsupported, aten, operand, row
+from mlsdk.pipeline.trace.aten.table import Type, Unsupported, aten, in_range, operand, promoted, row
 from mlsdk.pipeline.trace.builder import Builder
 
 Number = float | int | bool
@@ -242,7 +242,56 @@ def _scatter_reduce(
         raise Unsupported(f"scatter_reduce with reduce={reduce!r}")
     reduction, neutral = REDUCE[reduce]
     if not include_self:
-        if np.isinf(neutral) and x.dtype not in FLOATS:
-            raise Unsupported(f"scatter_reduce of integers with reduce={reduce!r} and include_self=False")
-        x = _scatter(b, x, dim, index, b.full(index.shape, neutral, x.dtype), "none")
+        x = _scatter(b, x, dim, index, b.full(index.shape, in_range(neutral, x.dtype), x.dtype), "none")
     return _scatter(b, x, dim, index, source, reduction)
+
+
+@row(aten.index_reduce.default)
+def _index_reduce(
+    b: Builder,
+    out: list[Type],
+    x: Value,
+    dim: int,
+    index: Value,
+    source: Value,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Value:
+    """scatter_reduce with one index for a whole slice."""
+    axis, rank = dim % max(1, len(source.shape)), len(source.shape)
+    along = [index.size if a == axis else 1 for a in range(rank)]
+    wide = b.expand(b.reshape(b.cast(index, "int64"), along), source.shape)
+    return _scatter_reduce(b, out, x, dim, wide, source, reduce, include_self=include_self)
+
+
+# --- places in a sorted sequence ---
+
+
+@row(aten.searchsorted.Tensor)
+def _searchsorted(
+    b: Builder,
+    out: list[Type],
+    sequence: Value,
+    x: Value,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Value:
+    """How many elements of the sequence come before x: it goes behind those that are not above (right) or are below it."""
+    if sorter is not None:
+        sequence = b.op("GatherElements", sequence, sorter, axis=len(sequence.shape) - 1)
+    kind = promoted(sequence, x)
+    lead = () if len(sequence.shape) == 1 else sequence.shape[:-1]
+    count = sequence.shape[-1]
+    sequence = b.cast(b.reshape(sequence, (*lead, *(1,) * (len(x.shape) - len(lead)), count)), kind)
+    after = "Greater" if right or side == "right" else "GreaterOrEqual"
+    before = b.op("Not", b.op(after, sequence, b.cast(b.reshape(x, (*x.shape, 1)), kind)))
+    return b.reduce("ReduceSum", b.cast(before, out[0][0]), [len(x.shape)])
+
+
+@row(aten.searchsorted.Scalar)
+def _searchsorted_number(b: Builder, out: list[Type], sequence: Value, x: float | int, **options: Any) -> Value:
+    return _searchsorted(b, out, sequence, operand(b, x, sequence.dtype), **options)

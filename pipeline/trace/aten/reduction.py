@@ -155,6 +155,13 @@ def _norm(
     return vector_norm(b, b.cast(x, out[0][0]), order, axis_list(dims, len(x.shape)), keepdim)
 
 
+@row(aten._pdist_forward.default)
+def _pdist(b: Builder, out: list[Type], x: Value, p: float = 2) -> Value:
+    """Norms of the differences of all pairs of rows, the first one before the second."""
+    first, second = (b.op("Gather", x, b.constant(rows), axis=0) for rows in np.triu_indices(x.shape[0], 1))
+    return vector_norm(b, b.op("Sub", first, second), p, [1], False)
+
+
 @row(aten.logsumexp.default)
 def _logsumexp(b: Builder, out: list[Type], x: Value, dims: Any, keepdim: bool = False) -> Value:
     return b.reduce("ReduceLogSumExp", b.cast(x, out[0][0]), axis_list(dims, len(x.shape)), keepdim)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
-from mlsdk.pipeline.ir.graph import Value
+from mlsdk.pipeline.ir.graph import FLOATS, Value
 from mlsdk.pipeline.trace.builder import Builder
 from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH, TORCH_OF_DTYPE
 from mlsdk.pipeline.trace.shadow import META
@@ -61,6 +62,13 @@ def promoted(*operands: Value | float | int | bool) -> str:
 def operand(b: Builder, x: Value | float | int | bool, dtype: str) -> Value:
     """A tensor operand cast to `dtype`, or a Python number as a 0-d constant of it."""
     return b.cast(x, dtype) if isinstance(x, Value) else b.scalar(x, dtype)
+
+
+def in_range(number: float, dtype: str) -> float | int:
+    """A number, or for integers the end of their range in place of an infinity."""
+    if dtype in FLOATS or np.isfinite(number):
+        return number
+    return int(np.iinfo(dtype).min if number < 0 else np.iinfo(dtype).max)
 
 
 def scaled(b: Builder, x: Value, factor: float | int) -> Value:

@@ -10,7 +10,7 @@ from mlsdk.device.engine.machine import Machine
 from mlsdk.device.isa.checks import check
 from mlsdk.pipeline.ir.bits import from_bits, to_bits
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
-from mlsdk.pipeline.ir.image import Image
+from mlsdk.pipeline.ir.image import BITS, Image
 from mlsdk.pipeline.layout import LayoutOptions, plan
 from mlsdk.pipeline.ops.emitters.move import emit_move
 from mlsdk.pipeline.ops.emitters.places import Take
@@ -79,8 +79,15 @@ def run(graph, inputs, float_dtype="float"):
     for name, shown in zip(placed.outputs, graph.outputs):
         value, slot = placed.values[name], the_plan.slots[name]
         image = fetch(addresses[slot.segment] + slot.offset, value.image.group_size)
+        check_copies(name, value.image, image)
         results[shown] = from_bits(value.image.unpack(image), value.device_dtype, value.dtype)
     return results, stats
+
+
+def check_copies(name, form, image):
+    """All copies of an element agree, for its readers take whichever is near. `image`: uint64[4][group_size]."""
+    held = form.pack(np.full(form.shape, np.iinfo(BITS[form.dtype]).max, BITS[form.dtype]))
+    assert not ((image ^ form.pack(form.unpack(image))) & held).any(), f"{name}: copies differ in {form.layout}"
 
 
 def compare(result, want, float_dtype, scale):

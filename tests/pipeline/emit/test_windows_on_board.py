@@ -94,6 +94,23 @@ def test_what_stands_in_padded_channels_does_not_reach_a_result(dtype):
     assert np.abs(result["y"] - want).max() <= CONV[dtype] * np.abs(x).max() * np.abs(w).max() * 45**0.5
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_result_that_is_not_shared_out_lies_in_all_l2bs(dtype):
+    """The next convolution's L2Bs each read their own copy (squeeze and excitation: many channels, one, many)."""
+    from mlsdk.pipeline.ir.graph import Graph, Node, Value
+
+    x, w, b, v = arrays(4, (1, 30, 1, 1), (1, 30, 1, 1), (1,), (30, 1, 1, 1))
+    shapes = {"x": x.shape, "w": w.shape, "b": b.shape, "v": v.shape, "e": (1, 1, 1, 1), "y": (1, 30, 1, 1)}
+    values = {n: Value(n, "float32", s) for n, s in shapes.items()}
+    nodes = (Node("a", "Conv", ("x", "w", "b"), ("e",)), Node("c", "Conv", ("e", "v"), ("y",)))
+    graph = Graph("g", ("x",), ("y",), nodes, values, {"w": w, "b": b, "v": v})
+    result, _ = run(graph, {"x": x}, dtype)
+    middle = (x[0, :, 0, 0].astype(float) @ w[0, :, 0, 0].astype(float) + b[0].astype(float)).item()
+    want = middle * v[:, 0, 0, 0].astype(float)
+    scale = np.abs(v).max() * (np.abs(x).max() * np.abs(w).max() * 30**0.5 + np.abs(b).max())
+    assert np.abs(result["y"].ravel() - want).max() <= 2 * CONV[dtype] * scale
+
+
 # ---- transposed convolution ---------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,6 @@ REFUSALS = {
     "a shape that is computed at run time": "make it constant",
     "max pooling by columns": "storage_order 1",
     "resizing a region": "coordinates are",
-    "resizing with antialias": "antialias",
     "resizing with an aspect ratio": "keep_aspect_ratio_policy",
     "casts to a dtype that we do not have": "casts to element type",
     "an attribute of a newer opset": "has no attribute round_mode",
