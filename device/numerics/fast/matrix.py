@@ -12,14 +12,14 @@ constant distances.
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, float64, int32, int64, uint16, uint32, uint64
+from numba import float32, float64, int32, int64, uint32, uint64
 
 from .bits import PES, bits_of, double_of, kernel, single_of
 from .blockfloat import group_maximum
 from .mau_double import LOWER, UPPER, parts
 from .mau_single import INF, MAGNITUDE, any_value
 from .round import odd_sum, to_half, to_single
-from .vectors import row_products, scaled_interleave, spread
+from .vectors import block_scales, row_products, scaled_interleave, spread, spread_mantissas
 from .wide import add, multiply, rounded, subtract, sum_of
 
 L1BS, MABS = 64, 16
@@ -88,20 +88,9 @@ def _mantissa(h, keep_zero_exponent):
 
 
 @kernel
-def _pack_row(row, out, negate):
-    """Two signed 16-bit mantissas a word, without extended elements."""
-    source, target = row.view(np.uint16), out.view(np.uint16)
-    flip = uint16(0x8000) if negate else uint16(0)
-    for k in range(2 * PES):
-        h = uint16(source[k] ^ flip)
-        m = uint16(h & uint16(511))
-        m = m if uint16(h & uint16(0x7E00)) != uint16(0) else uint16(0)
-        target[k] = uint16(-m) if uint16(h & uint16(0x8000)) else m
-
-
-@kernel
 def _pack_special_row(row, common, out, extended, sx):
-    """The same for rows with special blocks: the extended elements only, or the others with infinities as 256 (1.0)."""
+    """Two signed 16-bit mantissas a word, of rows with special blocks: the extended elements only, or the others with
+    infinities as 256 (1.0)."""
     for k in range(PES):
         u = uint32(row[k] ^ sx)
         high, low = _mantissa(uint32(u >> uint32(16)), extended), _mantissa(uint32(u & uint32(0xFFFF)), extended)
@@ -122,13 +111,17 @@ def _spread(row, out, first, step, distance):
 
 
 @kernel
+def _spread_packed(row, out, first, step, distance, negate):
+    """The same of two signed 16-bit mantissas a word, of rows without special blocks."""
+    for l in range(L1BS):
+        spread_mantissas(row, 64 * l, out, first + l * step, distance, negate)
+
+
+@kernel
 def _block_scales(common, out, first, step):
     """out[l * step + first + m] = 2^(exponent - bias - 8) of the block of each MAB; infinite blocks count from 2^128."""
     for l in range(L1BS):
-        for m in range(MABS):
-            e = common[64 * l + 4 * m]
-            e = int32(63 + 128 - 32) if e == int32(63) else e
-            out[l * step + first + m] = single_of(uint32(uint32(e + int32(127 - 31 - 8)) << uint32(23)))
+        block_scales(common, 64 * l, out, l * step + first)
 
 
 @kernel
@@ -142,9 +135,9 @@ def decode_half(raw, packed, packed_extended, scales):
         for w in range(2):
             if special:
                 _pack_special_row(raw[2 * i + w], common[i], row, False, uint32(0))
+                _spread(row, packed, i * 128 + 16 * w, PACKED_STEP, 32)
             else:
-                _pack_row(raw[2 * i + w], row, False)
-            _spread(row, packed, i * 128 + 16 * w, PACKED_STEP, 32)
+                _spread_packed(raw[2 * i + w], packed, i * 128 + 16 * w, PACKED_STEP, 32, False)
             if special & EXTENDED:
                 _pack_special_row(raw[2 * i + w], common[i], row, True, uint32(0))
                 _spread(row, packed_extended, i * 128 + 16 * w, PACKED_STEP, 32)
@@ -171,9 +164,9 @@ def half(packed, packed_extended, scales, special, xm, xr, zm, zr, om, orow, sx,
                 r = xm[xr[2 * (base + c) + w]]
                 if x_special:
                     _pack_special_row(r, common[c], row, False, sx)
+                    _spread(row, x, 64 * w + 16 * c, X_STEP, 128)
                 else:
-                    _pack_row(r, row, sx != uint32(0))
-                _spread(row, x, 64 * w + 16 * c, X_STEP, 128)
+                    _spread_packed(r, x, 64 * w + 16 * c, X_STEP, 128, sx != uint32(0))
                 if x_special & EXTENDED:
                     _pack_special_row(r, common[c], row, True, sx)
                     _spread(row, xe, 64 * w + 16 * c, X_STEP, 128)

@@ -1,8 +1,8 @@
 """Vector code that LLVM does not find by itself, written as vector IR, which is portable: it becomes whatever the host has.
 
 One L1B is 64 PEs: 16 MABs of 4. PE order is MAB-major (k = 4m + p); the matrix kernels want all MABs of one PE
-number next to each other. `spread` and
-`scaled_interleave` go from one order to the other, 64 words at a time. `block_half` converts 16 PEs' halves to block floats.
+number next to each other. `spread` and `scaled_interleave` go from one order to the other, 64 words at a time, and
+`block_scales` takes one word of each MAB. `block_half` converts 16 PEs' halves to block floats.
 """
 
 from __future__ import annotations
@@ -74,24 +74,74 @@ def row_products(typingctx: Any, a: Any, ai: Any, x: Any, xi: Any, out: Any, oi:
     return types.void(a, ai, x, xi, out, oi), codegen
 
 
+def _spread(context: Any, builder: Any, sig: Any, args: Any, mantissas: bool) -> Any:
+    """Code of the two functions below; arguments row, k, out, first, distance and perhaps flip."""
+    words, halves = ir.VectorType(I32, 16), ir.VectorType(I16, 128)
+    source = _pointer(context, builder, sig, args, 0, words)
+    whole = _join(builder, [_load(builder, source, i) for i in range(4)])
+    if mantissas:
+
+        def constant(value: int) -> Any:
+            return ir.Constant(halves, [value] * 128)
+
+        sign = builder.select(builder.trunc(args[5], ir.IntType(1)), constant(0x8000), constant(0))
+        h = builder.xor(builder.bitcast(whole, halves), sign)
+        ordinary = builder.icmp_unsigned("!=", builder.and_(h, constant(0x7E00)), constant(0))
+        m = builder.select(ordinary, builder.and_(h, constant(511)), constant(0))
+        negative = builder.icmp_signed("<", h, constant(0))
+        whole = builder.bitcast(builder.select(negative, builder.sub(constant(0), m), m), whole.type)
+    nothing = ir.Constant(whole.type, ir.Undefined)
+    array = context.make_array(sig.args[2])(context, builder, args[2])
+    for p in range(4):
+        part = builder.shuffle_vector(whole, nothing, _indices([4 * m + p for m in range(16)]))
+        offset = builder.add(args[3], builder.mul(args[4], ir.Constant(args[4].type, p)))
+        _store(builder, part, builder.bitcast(builder.gep(array.data, [offset]), words.as_pointer()), 0)
+    return context.get_dummy_value()
+
+
 @_intrinsic
 def spread(typingctx: Any, row: Any, k: Any, out: Any, first: Any, distance: Any) -> Any:
     """out[first + distance p + m] = row[k + 4m + p] for 4 p and 16 m, 32-bit words."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        words = ir.VectorType(I32, 16)
-        source = _pointer(context, builder, sig, args, 0, words)
-        whole = _join(builder, [_load(builder, source, i) for i in range(4)])
-        nothing = ir.Constant(whole.type, ir.Undefined)
-        array = context.make_array(sig.args[2])(context, builder, args[2])
-        for p in range(4):
-            part = builder.shuffle_vector(whole, nothing, _indices([4 * m + p for m in range(16)]))
-            offset = builder.add(args[3], builder.mul(args[4], ir.Constant(args[4].type, p)))
-            target = builder.bitcast(builder.gep(array.data, [offset]), words.as_pointer())
-            _store(builder, part, target, 0)
-        return context.get_dummy_value()
+        return _spread(context, builder, sig, args, False)
 
     return types.void(row, k, out, types.int64, types.int64), codegen
+
+
+@_intrinsic
+def spread_mantissas(typingctx: Any, row: Any, k: Any, out: Any, first: Any, distance: Any, flip: Any) -> Any:
+    """The same of the signed mantissas of the two halves in each word: 0 where the exponent field is 0, negated if `flip`."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _spread(context, builder, sig, args, True)
+
+    return types.void(row, k, out, types.int64, types.int64, types.boolean), codegen
+
+
+@_intrinsic
+def block_scales(typingctx: Any, common: Any, k: Any, out: Any, first: Any) -> Any:
+    """out[first + m] = 2^(e - bias - 8) as a single, e = common[k + 4m] the exponent field of a block of halves, for 16 m.
+
+    Infinite blocks count from 2^128.
+    """
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        words = ir.VectorType(I32, 16)
+
+        def constant(value: int) -> Any:
+            return ir.Constant(words, [value] * 16)
+
+        source = _pointer(context, builder, sig, args, 0, words)
+        whole = _join(builder, [_load(builder, source, i) for i in range(4)])
+        e = builder.shuffle_vector(whole, ir.Constant(whole.type, ir.Undefined), _indices([4 * m for m in range(16)]))
+        infinite = builder.icmp_signed("==", e, constant(63))
+        e = builder.select(infinite, constant(63 + 128 - 32), e)
+        bits = builder.shl(builder.add(e, constant(127 - 31 - 8)), constant(23))
+        _store(builder, bits, _pointer(context, builder, sig, args, 2, words), 0)
+        return context.get_dummy_value()
+
+    return types.void(common, k, out, first), codegen
 
 
 @_intrinsic
