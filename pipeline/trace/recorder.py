@@ -14,9 +14,11 @@ from functools import cache, partial
 from typing import Any
 
 import torch
+from torch.overrides import enable_reentrant_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlsdk.errors import WHAT_TO_DO, DataDependentControlFlow, Misuse, TraceError, UnsupportedOperator
+from mlsdk.pipeline.trace.decompositions import DECOMPOSITIONS
 from mlsdk.pipeline.trace.draws import Draws
 from mlsdk.pipeline.trace.frames import user_line
 from mlsdk.pipeline.trace.shadow import META, Shadow, shadow_like
@@ -412,6 +414,10 @@ class Recorder(TorchDispatchMode):
             return None
         return content
 
+    def content(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The content of any tensor that the function reaches, if it is known."""
+        return self.known(self.shadow(tensor))
+
     def _change_shape(self, func: Any, args: Any, call: Any) -> None:
         """Operators like `x.t_()`, which give the tensor itself another shape over the same elements."""
         target = args[0]
@@ -496,7 +502,7 @@ class Recorder(TorchDispatchMode):
         if decomposition is None:
             source, scope = self.where()
             raise UnsupportedOperator.listing([Misuse(func.name(), source, scope)], WHAT_TO_DO)
-        with self:
+        with torch.no_grad(), enable_reentrant_dispatch(), self:
             return decomposition(*args, **kwargs)
 
     # --- errors ---
@@ -526,10 +532,12 @@ def _names_meta(device: Any) -> bool:
 
 
 def find_decomposition(func: Any) -> Callable[..., Any] | None:
-    """How torch writes an operator with smaller ones: its composite kernel, or an entry of its decomposition table.
+    """How an operator is written with smaller ones: by us, by torch's composite kernel, or by torch's decomposition table.
 
     For lists of tensors (`_foreach_add_`) torch has a kernel that takes one tensor after the other.
     """
+    if func in DECOMPOSITIONS:
+        return DECOMPOSITIONS[func]
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
         return func.decompose
     explicit = torch._C.DispatchKey.CompositeExplicitAutograd

@@ -11,7 +11,7 @@ import torch
 from mlsdk.errors import TraceError
 from mlsdk.pipeline.ir.graph import type_text
 from mlsdk.pipeline.trace.frames import user_line
-from mlsdk.pipeline.trace.shadow import Shadow
+from mlsdk.pipeline.trace.shadow import Shadow, array_of
 
 
 @contextlib.contextmanager
@@ -21,7 +21,7 @@ def tracing_settings() -> Iterator[None]:
     - attention in its mathematical form: the gradient of the fused ones is wrong when they are traced;
     - no mkldnn kernels (`mkldnn_rnn_layer`, ...), no fused transformer layers;
     - `torch.compiler.is_compiling()` is true, which lets optimizers keep their step count a tensor;
-    - `x.data = y` writes y into x, see below.
+    - `x.data = y` writes y into x, and `x.numpy()` of a tensor of the closure gives its content, see below.
     """
     get, set_ = torch._C, torch._C
     flash, efficient, cudnn = (
@@ -40,7 +40,7 @@ def tracing_settings() -> Iterator[None]:
         set_._set_mkldnn_enabled(False)
         torch.backends.mha.set_fastpath_enabled(False)
         torch.compiler._is_compiling_flag = True
-        with _data_written():
+        with _data_written(), _numpy_read():
             yield
     finally:
         set_._set_sdp_use_flash(flash)
@@ -84,3 +84,22 @@ def _data_written() -> Iterator[None]:
             del torch.Tensor.data
         else:
             torch.Tensor.data = outer
+
+
+@contextlib.contextmanager
+def _numpy_read() -> Iterator[None]:
+    """torch detaches a tensor before it gives its memory, which a recorder sees: the array would show nothing."""
+    outer = torch.Tensor.__dict__.get("numpy")
+
+    def numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
+        recorded = torch._C._len_torch_dispatch_stack() > 0 and (force or not tensor.requires_grad)
+        return array_of(tensor, ".numpy()", force) if recorded else torch._C.TensorBase.numpy(tensor, force=force)
+
+    torch.Tensor.numpy = numpy  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        if outer is None:
+            del torch.Tensor.numpy
+        else:
+            torch.Tensor.numpy = outer  # type: ignore[method-assign]

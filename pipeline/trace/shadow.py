@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves as pytree_leaves
 
 from mlsdk.errors import DataDependentControlFlow, Misuse, TraceError
@@ -41,8 +42,8 @@ class Shadow(torch.Tensor):
     # the trace that goes on
     now: ClassVar[object] = None
 
-    # gives the content of a Shadow that is known, while a function is traced
-    read: ClassVar[Callable[[Shadow], torch.Tensor | None] | None] = None
+    # gives the content of a tensor that is known, while a function is traced
+    read: ClassVar[Callable[[torch.Tensor], torch.Tensor | None] | None] = None
 
     # Python subclasses go through __torch_function__ unless it is switched off; a Shadow has nothing to add there.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -83,24 +84,17 @@ class Shadow(torch.Tensor):
 
     # --- what takes the content out of torch ---
 
-    def _content(self, what: str) -> torch.Tensor:
-        """The content, for Python code outside of torch. Raises DataDependentControlFlow when it is not known."""
-        content = Shadow.read(self) if Shadow.read is not None else None
-        if content is None:
-            _refuse(what)
-        return content
-
     def numpy(self, *, force: bool = False) -> Any:
-        return self._content(".numpy()").clone().numpy(force=force)
+        return array_of(self, ".numpy()", force).copy()
 
     def tolist(self) -> Any:
-        return self._content(".tolist()").tolist()
+        return content_of(self, ".tolist()").tolist()
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._content("a numpy function").clone().numpy().__array__(*args, **kwargs)
+        return array_of(self, "a numpy function").copy().__array__(*args, **kwargs)
 
     def __format__(self, spec: str) -> str:
-        return self._content("a format specification").__format__(spec) if spec else repr(self)
+        return content_of(self, "a format specification").__format__(spec) if spec else repr(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         twin = memo[id(self)] = self.detach().clone().requires_grad_(self.requires_grad)
@@ -121,6 +115,22 @@ class Shadow(torch.Tensor):
             f"{leaked.origin() if leaked is not None else 'a traced tensor'} met {func} outside of it; it holds no data: "
             "keep nothing of what the function computes beyond its return value"
         )
+
+
+def content_of(tensor: torch.Tensor, what: str) -> torch.Tensor:
+    """What a tensor holds, for Python code outside of torch. Raises DataDependentControlFlow when it is not known."""
+    with _disable_current_modes():
+        content = Shadow.read(tensor) if Shadow.read is not None else None
+    if content is None:
+        _refuse(what)
+    return content
+
+
+def array_of(tensor: torch.Tensor, what: str, force: bool = False) -> Any:
+    """The same as an array over its memory. A recorder would see torch's own way there, and give a tensor without data."""
+    content = content_of(tensor, what)
+    with _disable_current_modes():
+        return torch._C.TensorBase.numpy(content, force=force)
 
 
 def _refuse(what: str) -> NoReturn:

@@ -48,6 +48,9 @@ from mlsdk.pipeline.trace.scopes import Scopes
 from mlsdk.pipeline.trace.settings import tracing_settings
 from mlsdk.pipeline.trace.shadow import Shadow, shadow_like
 
+# What torch says where it needs the data of a tensor that has none.
+NO_DATA = "its data is not allocated yet"
+
 Modules = Mapping[str, torch.nn.Module]
 
 
@@ -259,7 +262,7 @@ class _Trace:
             self.snapshot.watch_optimizer(optimizer)
 
         hook = register_optimizer_step_pre_hook(before_step)
-        outer, Shadow.read = Shadow.read, self.recorder.known
+        outer, Shadow.read = Shadow.read, self.recorder.content
         try:
             with tracing_settings(), self.scopes.watching(), self.recorder:
                 return call(inputs)
@@ -268,6 +271,10 @@ class _Trace:
             if type(error).__module__ == "torch._dynamo.exc":  # torch.cond and its kin compile what they get
                 misuse = Misuse("torch.cond, torch.while_loop or torch.compile", f"or after {place}")
                 raise UnsupportedOperator.listing([misuse], WHAT_TO_DO) from error
+            if NO_DATA in str(error):
+                what = "torch reads the elements of a tensor (torch.tensor([a, b]) of tensors)"
+                hint = "they are known only when the program runs; join tensors with torch.stack or torch.cat"
+                raise DataDependentControlFlow(str(Misuse(what, f"or after {place}", "", hint))) from error
             if place:
                 error.add_note(f"while tracing {self.name}; the last operation was at {place}")
             raise

@@ -430,7 +430,10 @@ row(aten.avg_pool3d_backward.default)(_average_pool(3))
 def _adaptive_max(rank: int) -> Row:
     def build(b: Builder, out: list[Type], grad: Value, x: Value, places: Value) -> Value:
         if any(extent % count for extent, count in zip(x.shape[-rank:], grad.shape[-rank:])):
-            raise Unsupported("adaptive max pooling to extents that do not divide the input's")
+            lead, extent = math.prod(x.shape[:-rank]), math.prod(x.shape[-rank:])
+            nothing, flat = b.full((lead, extent), 0, grad.dtype), (lead, math.prod(grad.shape[-rank:]))
+            where, parts = b.reshape(places, flat), b.reshape(grad, flat)
+            return b.reshape(b.op("ScatterElements", nothing, where, parts, axis=1, reduction="add"), x.shape)
         step = [extent // count for extent, count in zip(x.shape[-rank:], grad.shape[-rank:])]
         return _max_pool(rank)(b, out, grad, x, step, step, 0, 1, False, places)
 

@@ -194,25 +194,30 @@ row(aten._adaptive_avg_pool2d.default)(_adaptive_average(2))
 row(aten._adaptive_avg_pool3d.default)(_adaptive_average(3))
 
 
-def _adaptive_max_axis(b: Builder, x: Value, axis: int, count: int) -> Value:
-    """The maximum over the windows of one axis; short windows see their last element twice."""
-    extent = x.shape[axis]
-    starts = [i * extent // count for i in range(count)]
-    ends = [-(-(i + 1) * extent // count) for i in range(count)]
-    size = max(end - start for start, end in zip(starts, ends))
-    places = [[min(start + tap, end - 1) for tap in range(size)] for start, end in zip(starts, ends)]
-    windows = b.op("Gather", x, b.constant(np.array(places, np.int64)), axis=axis)
-    return b.reduce("ReduceMax", windows, [axis + 1])
+def adaptive_windows(extents: Sequence[int], counts: Sequence[int]) -> np.ndarray:
+    """The flat places of each window's elements, int64[windows, elements]; short windows hold their last ones twice."""
+    places = np.zeros((1, 1), np.int64)
+    for extent, count in zip(extents, counts):
+        starts = [i * extent // count for i in range(count)]
+        ends = [-(-(i + 1) * extent // count) for i in range(count)]
+        size = max(end - start for start, end in zip(starts, ends))
+        axis = np.array([[min(start + tap, end - 1) for tap in range(size)] for start, end in zip(starts, ends)])
+        places = (places[:, None, :, None] * extent + axis[None, :, None, :]).reshape(len(places) * count, -1)
+    return places
 
 
 def _adaptive_max(rank: int) -> Row:
-    def build(b: Builder, out: list[Type], x: Value, size: Sequence[int]) -> list[Value | None]:
+    def build(b: Builder, out: list[Type], x: Value, size: Sequence[int]) -> list[Value]:
         extents, new = x.shape[-rank:], out[0][1][-rank:]
         if any(extent % count for extent, count in zip(extents, new)):
-            lead = len(x.shape) - rank
-            for axis, count in enumerate(new):
-                x = _adaptive_max_axis(b, x, lead + axis, count)
-            return [x, None]
+            places = adaptive_windows(extents, new)
+            lead = x.shape[:-rank]
+            windows = b.op("Gather", b.reshape(x, (*lead, math.prod(extents))), b.constant(places), axis=len(lead))
+            first = b.constant(np.arange(len(places)) * places.shape[1])
+            tap = b.op("Add", b.op("ArgMax", windows, axis=len(lead) + 1, keepdims=0), first)
+            found = b.op("Gather", b.constant(places.reshape(-1)), tap, axis=0)
+            highest = b.reduce("ReduceMax", windows, [len(lead) + 1])
+            return [b.reshape(highest, out[0][1]), b.reshape(found, out[1][1])]
         step = [extent // count for extent, count in zip(extents, new)]
         return _max_pool(rank)(b, out, x, step)
 

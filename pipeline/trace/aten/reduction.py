@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mlsdk.pipeline.ir.graph import Value
-from mlsdk.pipeline.trace.aten.table import Row, Type, Unsupported, aten, axis_list, row, truth
+from mlsdk.pipeline.trace.aten.table import Row, Type, aten, axis_list, row, truth
 from mlsdk.pipeline.trace.builder import Builder
 
 
@@ -221,14 +221,6 @@ def _kthvalue(b: Builder, out: list[Type], x: Value, k: int, dim: int = -1, keep
         b.reshape(b.slice(item, axis, k - 1, k), shape)
         for item, (_, shape) in zip(sorted_along(b, x, dim, k, False), out)
     ]
-
-
-@row(aten.median.default)
-def _median(b: Builder, out: list[Type], x: Value) -> Value:
-    if x.dtype.startswith("float"):
-        raise Unsupported("median of floats (NaN is not ordered)")
-    ordered, _ = sorted_along(b, b.reshape(x, [x.size]), 0, (x.size - 1) // 2 + 1, False)
-    return b.reshape(b.slice(ordered, 0, (x.size - 1) // 2, (x.size - 1) // 2 + 1), ())
 
 
 @row(aten.cumprod.default)

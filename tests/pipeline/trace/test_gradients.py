@@ -32,17 +32,14 @@ NO_GRADIENT = {
     "indexing/scatter_reduce_alone",
     "more/scatter_mean",
     # a backward operator without a row: refused by name
-    "more/adaptive_max_odd",
-    "more/cdist",
-    "more/grid_sample",
     "more/masked_scatter",
-    "more/multi_margin",
     # rounds to half on the way, so the order of operations shows
     "more/conv_half",
     "more/half_sums",
     "more/layer_norm_half",
     "more/bucketize",
     # joins a single with a double here
+    "more/grid_sample",
     "shape/made",
     "in place/out",
     "shape/constant_only",

@@ -297,3 +297,31 @@ def test_torch_dynamo_is_not_needed():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.strip() == "[]", run.stderr
+
+
+def joined(inputs):
+    return {"y": torch.tensor([inputs["x"].sum(), inputs["x"].max()])}
+
+
+def test_a_tensor_of_tensors():
+    with pytest.raises(DataDependentControlFlow, match="torch.stack") as caught:
+        trace(joined, {"x": x})
+    assert here(joined) in str(caught.value)
+
+
+def test_numpy_sees_what_is_known():
+    """Tensors of the closure, and those made from numbers; not what a program may change."""
+    closed, parameter = torch.arange(3.0) + 5, nn.Parameter(torch.arange(3.0))
+
+    def function(inputs):
+        found = [closed.numpy(), np.asarray(closed), np.array(closed), torch.arange(5.0, 8).numpy()]
+        assert all(array.tolist() == [5, 6, 7] for array in found)
+        assert parameter.detach().numpy().tolist() == [0, 1, 2]
+        return {"y": inputs["x"] * torch.from_numpy(closed.numpy() * 2).sum()}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnregisteredTensorWarning)
+        trace(function, {"x": x})
+        with pytest.raises(DataDependentControlFlow, match=r"\.numpy\(\) needs"):
+            trace(function, {"x": x}, state={"p": parameter})
+    assert "numpy" not in torch.Tensor.__dict__ and closed.numpy().tolist() == [5, 6, 7]

@@ -1,0 +1,136 @@
+"""Operators that only we take apart: values, indices and gradients against eager torch, and random ones by their statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from agreement import agree
+from test_gradients import gradients
+from test_state import Program
+
+from mlsdk.errors import UnsupportedOperator
+from mlsdk.pipeline.trace import trace
+
+inf, nan = float("inf"), float("nan")
+numbers = torch.tensor([[1.5, -2, 3, 0.5, 2.25], [0.25, 4, -1, 4, 2], [-1, -3, -2.5, -4, -0.5]], dtype=torch.float64)
+odd_ones = torch.tensor([[1.0, nan, 3, nan, 2], [-inf, -inf, 4, inf, 2]], dtype=torch.float64)
+whole = torch.tensor([[3, 3, 1, 5], [-2, 7, 7, 0]])
+image = torch.sin(torch.arange(2 * 3 * 7 * 5, dtype=torch.float64) * 1.7).reshape(2, 3, 7, 5)
+words = torch.tensor([[1, 4, 4, 0], [2, 1, 1, 1], [1, 1, 1, 1]])
+table = torch.cos(torch.arange(15.0).double() * 2.1).reshape(5, 3)
+shares = torch.linspace(-0.5, 2, 12, dtype=torch.float64)
+offsets = torch.tensor([0, 5, 5, 9])
+grid = torch.sin(torch.arange(2 * 4 * 3 * 2, dtype=torch.float64)).reshape(2, 4, 3, 2) * 1.1
+
+
+def bag(mode, flat=False, starts=offsets, **settings):
+    def function(weight, *rest):
+        indices = words.flatten() if flat else words
+        return F.embedding_bag(indices, weight, starts if flat else None, mode=mode, **settings)
+
+    return function
+
+
+CASES = {
+    "cummax": (lambda a: (*a.cummax(1), *a.cummax(0)), numbers),
+    "cummin": (lambda a: (*a.cummin(1), *a.cummin(0)), numbers),
+    "logcumsumexp": (lambda a: (a.logcumsumexp(1), a.logcumsumexp(0)), numbers),
+    "median": (lambda a: (a.median(), *a.median(1), *a[:, :4].median(1, keepdim=True), a.median(0).values), numbers),
+    "nanmedian": (lambda a: (a.nanmedian(), *a.nanmedian(1), a[:, :4].nanmedian(1, keepdim=True).values), numbers),
+    "adaptive_max": (lambda a: F.adaptive_max_pool2d(a, (3, 4), return_indices=True), image),
+    "adaptive_max_larger": (lambda a: F.adaptive_max_pool2d(a, (9, 5)), image),
+    "adaptive_max_1d": (lambda a: F.adaptive_max_pool1d(a.flatten(2), 11, return_indices=True), image),
+    "adaptive_max_3d": (lambda a: F.adaptive_max_pool3d(a, (2, 4, 3), return_indices=True), image),
+    "bag_sum": (bag("sum"), table),
+    "bag_mean": (bag("mean", padding_idx=1), table),
+    "bag_max": (bag("max"), table),
+    "bag_sum_offsets": (bag("sum", True, padding_idx=4), table),
+    "bag_mean_offsets": (bag("mean", True), table),
+    "bag_max_offsets": (bag("max", True, padding_idx=1), table),
+    "bag_last_offset": (bag("sum", True, torch.tensor([0, 5, 5, 12]), include_last_offset=True), table),
+    "bag_weights": (
+        lambda t, w: F.embedding_bag(words, t, mode="sum", per_sample_weights=w.reshape(3, 4), padding_idx=4),
+        table,
+        shares,
+    ),
+    "bag_unknown_offsets": (lambda t, i, o: F.embedding_bag(i, t, o, mode="mean"), table, words.flatten(), offsets),
+    "grid_sample": (lambda a, g: F.grid_sample(a, g, align_corners=False), image, grid),
+    "grid_sample_border": (lambda a, g: F.grid_sample(a, g, "bilinear", "border", True), image, grid),
+    "multi_margin": (
+        lambda a: (
+            F.multi_margin_loss(a, torch.tensor([2, 1, 0]), weight=shares[:5], reduction="sum"),
+            F.multi_margin_loss(a, torch.tensor([0, 1, 4]), p=2, margin=1.5, reduction="none"),
+            F.multi_margin_loss(a[1], torch.tensor(3)),
+        ),
+        numbers,
+    ),
+    "multilabel_margin": (
+        lambda a: (
+            F.multilabel_margin_loss(a[:, :4], torch.tensor([[1, 0, -1, 2], [3, -1, -1, 0], [-1, 0, 0, 0]])),
+            F.multilabel_margin_loss(a[:2, :2], torch.tensor([[1, 0], [0, -1]]), reduction="none"),
+            F.multilabel_margin_loss(a[2], torch.tensor([1, 0, 4, -1, -1])),
+        ),
+        numbers,
+    ),
+    "cdist": (lambda a, b: torch.cdist(a, b, p=1.5), numbers, numbers + 0.3),
+    "cdist_2": (lambda a, b: torch.cdist(a, b), numbers, numbers[:2] * 1.3),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name):
+    agree(CASES[name][0], *CASES[name][1:])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name):
+    agree(gradients(CASES[name][0]), *CASES[name][1:])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: (*a.cummax(1), *a.cummin(1)),
+        lambda a: a.logcumsumexp(1),
+        lambda a: (a.median(), *a.median(1), *a[:, :4].median(1)),
+        lambda a: (a.nanmedian(), *a.nanmedian(1), *a[1:].nanmedian(1, keepdim=True)),
+    ],
+    ids=["running", "sums", "median", "nanmedian"],
+)
+def test_infinities_and_nan(function):
+    agree(function, odd_ones)
+
+
+def test_integers_and_scalars():
+    agree(lambda a: (*a.cummax(1), *a.cummin(0), a.median(), *a[:, :3].median(1)), whole)
+    agree(lambda a: (*a[0, 0].cummax(0), a[0, 0].logcumsumexp(0), *a[0, 0].median(0)), numbers)
+
+
+def test_refused_by_name():
+    def function(inputs):
+        weight = inputs["w"].clone().requires_grad_()
+        F.embedding_bag(words, weight, mode="sum", scale_grad_by_freq=True).sum().backward()
+        return {"g": weight.grad}
+
+    with pytest.raises(UnsupportedOperator, match=r"_embedding_bag_backward at test_decompositions.py:\d+"):
+        trace(function, {"w": table})
+
+
+def test_permutations():
+    program = Program(lambda d: {"p": torch.randperm(50), "q": d["x"][torch.randperm(50)]}, {"x": torch.arange(50)}, {})
+    results = [program(x=torch.arange(50)) for _ in range(2)]
+    found = [result[key] for result in results for key in "pq"]
+    assert all(sorted(each.tolist()) == list(range(50)) for each in found)
+    assert len({tuple(each.tolist()) for each in found}) == 4
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_draws_by_weight(replacement):
+    weights = torch.tensor([1.0, 0, 3, 4])
+    program = Program(lambda d: {"y": torch.multinomial(d["w"].expand(4000, 4), 2, replacement)}, {"w": weights}, {})
+    drawn = program(w=weights)["y"]
+    shares = np.bincount(drawn[:, 0], minlength=4) / 4000
+    assert np.abs(shares - weights.numpy() / 8).max() < 0.03 and shares[1] == 0
+    assert (drawn[:, 0] == drawn[:, 1]).any() == replacement
