@@ -14,6 +14,7 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme, local_rows, spread
+from mlsdk.pipeline.layout import updates
 from mlsdk.pipeline.layout.moving import anywhere, reshape
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
 from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, mode_of, weights_layout
@@ -120,7 +121,22 @@ def _placed_product(
     dtype_b = _weights_dtype(planner, b)
     mode = mode_of(planner.device_dtype(a), dtype_b, planner.halves)
     dtype_c = dtype or {"d": "double"}.get(mode.name, "half" if planner.halves else "single")
-    scheme_a, scheme_c = _schemes(planner, out, a, wide_a, shape_c, trans_a, batch, mode, dtype_c)
+    stored = (
+        _stored(planner, a, b, (prod(shape_c[:-1]), *shape_b), trans_b, mode) if rank == len(shape_b) == 2 else None
+    )
+    crossed = (
+        _crossed(planner, node, a, b, (shape_c[0], *shape_b), trans_a, mode)
+        if rank == len(shape_b) == 2 and not trans_b
+        else None
+    )
+    if stored is not None:
+        scheme_a, scheme_c = stored.schemes(shape_c[:-1])
+        mode = updates.mode_for(mode) or mode
+    elif crossed is not None:
+        b, scheme_a, scheme_c = crossed
+        mode = updates.crossed_mode_for(mode) or mode
+    else:
+        scheme_a, scheme_c = _schemes(planner, out, a, wide_a, shape_c, trans_a, batch, mode, dtype_c)
     own_a = scheme_a.restrict(shape_a, (*shape_c[:-1], k))
     local = [x for x in batch if any(d.level == LOCAL and d.n > 1 for d in scheme_c.axes[x])]
     if {wide_a[x] == shape_c[x] for x in local} == {True, False}:  # each local batch its own A, or one for all
@@ -137,29 +153,104 @@ def _placed_product(
     others = [d for x, axis in enumerate(scheme_c.axes[:-1]) if x not in batch for d in axis]
     copied = [Sub(d.n, d.level, d.stride) for d in others if d.level in of_b and d.level != LOCAL and d.n > 1]
     blocks = _local_blocks(scheme_a, rank - 1)
-    if any(d.level == L2B and d.n > 1 for d in scheme_a.axes[rank - 1]):
-        blocks = -(-k // BLOCK)
-    layout_b = weights_layout(
-        mode, blocks * BLOCK, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied
-    )
-    b_placed = planner.want_layout(b, layout_b, dtype_b, reason=f"weights of {node.op}")
+    if crossed is not None:
+        b_placed = b
+    elif stored is not None:
+        b_placed = planner.want(b, stored.scheme, dtype_b, reason=f"weights of {node.op}, which are updated")
+    else:
+        if any(d.level == L2B and d.n > 1 for d in scheme_a.axes[rank - 1]):
+            blocks = -(-k // BLOCK)
+        layout_b = weights_layout(
+            mode, blocks * BLOCK, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied
+        )
+        b_placed = planner.want_layout(b, layout_b, dtype_b, reason=f"weights of {node.op}")
+    joined = stored is not None and stored.parts > 1
 
     batches = prod(d.n for x in batch for d in scheme_c.axes[x] if d.level == LOCAL)
     inputs = [a_placed, b_placed]
-    fused = bias is not None and _fusable(planner, bias, _local_blocks(scheme_c, rank - 1) * BLOCK, n, dtype_c)
+    fused = (
+        bias is not None
+        and not joined
+        and _fusable(planner, bias, _local_blocks(scheme_c, rank - 1) * BLOCK, n, dtype_c)
+    )
     if bias is not None and fused:
         wanted = "double" if dtype_c == "double" else "single"
         inputs.append(
             planner.want(bias, scheme_c.restrict(planner.shape(bias), shape_c), wanted, reason=f"bias of {node.op}")
         )
     pad = LANES if all(planner.values[name].pad in (ZERO, LANES) for name in inputs[1:]) else ANY
+    if joined:
+        _joined(planner, node, inputs, bias, scheme_c, dtype_c, mode)
+        return
     if bias is None or fused:
         planner.put(node, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
         return
     middle = planner.temporary(out, shape_c)
     part = replace(node, name=planner.fresh(f"{node.name}.product"), outputs=(middle,), inputs=(a, b))
     planner.put(part, "gemm", inputs, [scheme_c], dtypes=[dtype_c], kernel=mode.name, batches=batches, pad=pad)
-    planner.apply(node, "Add", (middle, bias), shape_c, out=out)
+    from mlsdk.pipeline.layout.rules import elementwise
+
+    elementwise(
+        planner, replace(node, op="Add", inputs=(middle, bias), attrs={})
+    )  # by the node's name: others may join
+
+
+def _stored(
+    planner: Planner, a: str, b: str, sizes: tuple[int, ...], trans_b: bool, mode: Mode
+) -> updates.Weights | None:
+    """How B lies if it is read as a training step stores it. `sizes`: rows, n, k."""
+    own = updates.mode_for(mode)
+    found = updates.weights(planner, b, sizes[0]) if trans_b and own is not None else None
+    if found is None:
+        return None
+    blocks = [prod(d.n for d in digits if d.level == LOCAL) for digits in (found.k, found.n)]
+    lw = max(blocks[0] * QUAD_LW[planner.device_dtype(a)], blocks[1] * QUAD_LW["single"])
+    return found if 16 * lw <= BANK else None
+
+
+def _crossed(
+    planner: Planner, node: Node, a: str, b: str, sizes: tuple[int, ...], trans_a: bool, mode: Mode
+) -> tuple[str, Scheme, Scheme] | None:
+    """B (k, n), itself or a copy, that is read as it lies, its lanes being outputs, and then schemes of A and the result.
+    `sizes`: rows, k, n."""
+    goal = updates.goal(planner, node.outputs[0])
+    places = updates.crossed(planner, b) if updates.crossed_mode_for(mode) is not None else iter(())
+    found_b = next(((name, lanes) for name, lanes in places if goal is None or goal.k == lanes), None)
+    if found_b is None:
+        return None
+    (name, lanes), (rows, k, _) = found_b, sizes
+    axis = goal.scheme.axes[0] if goal is not None else updates.rows_beside((rows,), lanes)[0]
+    scheme_a = Scheme((axis, _blocks(k, -1)), 1)
+    scheme_c = goal.scheme if goal is not None else Scheme((axis, lanes), 1)
+    lies = planner.scheme_of(a)
+    if goal is None and lies is not None:
+        found = _rows_scheme(planner, a, planner.shape(a)[::-1] if trans_a else planner.shape(a), trans_a, [], 2)
+        if found is not None and not {d.level for d in found.axes[0] if d.level != LOCAL} & {d.level for d in lanes}:
+            scheme_a, scheme_c = found, Scheme((found.axes[0], lanes), 1)
+    lw = max(
+        _local_blocks(scheme_a, 1) * QUAD_LW[planner.device_dtype(a)], _local_blocks(scheme_c, 1) * QUAD_LW["single"]
+    )
+    return (name, scheme_a, scheme_c) if 16 * lw <= BANK else None
+
+
+def _joined(
+    planner: Planner, node: Node, inputs: list[str], bias: str | None, scheme: Scheme, dtype: str, mode: Mode
+) -> None:
+    """A product of which each L1B has a part. The sum is single; it is rounded with its bias on it."""
+    middle = planner.temporary(node.outputs[0], planner.shape(node.outputs[0]))
+    part = replace(node, name=planner.fresh(f"{node.name}.product"), outputs=(middle,))
+    planner.put(part, "gemm", inputs, [scheme], dtypes=["single"], kernel=mode.name, reason="a sum of the L1Bs' parts")
+    shape = planner.shape(middle)
+    if bias is None:
+        op, operands, kernel = "Cast", [middle], f"Cast:single:{dtype}"
+    else:
+        op, kernel = "Add", ""
+        operands = [
+            middle,
+            planner.want(bias, scheme.restrict(planner.shape(bias), shape), reason=f"bias of {node.op}"),
+        ]
+    last = replace(node, op=op, inputs=tuple(operands), attrs={})
+    planner.put(last, "elementwise", operands, [scheme], dtypes=[dtype], kernel=kernel)
 
 
 # ---- what is too large, or no float -------------------------------------------------------------------------------
@@ -246,6 +337,11 @@ def _schemes(
         sizes = [_local_blocks(scheme, last) * unit_a, _local_blocks(scheme_c, last) * unit_c]
         return rows * max(sizes) <= BANK or max(_grain(scheme, lw) for lw in sizes) * max(sizes) <= BANK
 
+    goal = updates.goal(planner, out) if last == 1 and not batch else None
+    if goal is not None:
+        aimed = Scheme((goal.scheme.axes[0], _blocks(k, -1)), last)
+        if fits(aimed, goal.scheme):
+            return aimed, goal.scheme
     shape_a = planner.shape(a)[::-1] if trans_a else planner.shape(a)
     lies = _rows_scheme(planner, a, shape_a, trans_a, batch, last + 1)
     new = _new_rows(wide_a, batch, shape_c)

@@ -5,6 +5,7 @@ buffered in L2BM; C collects in LM1 and is uploaded when the tile is done. Loops
 
 Where the L2Bs share the columns of C, each needs whole rows of A. They come from copies, one for each L2B, or, as a product
 before leaves them, from where the L2Bs share k (`parts`): each part goes from its group's DRAM to all L2Bs.
+Where the L1Bs share k (`joined`), each sums a part of it, and the network adds the parts on their way to DRAM.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
-from mlsdk.pipeline.ir.layout import L2B
+from mlsdk.pipeline.ir.layout import L1B, L2B
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fragment import Call
@@ -75,6 +76,14 @@ class Product:
     k: int
 
     @property
+    def joined(self) -> str:
+        """How L2BM takes the result of all L1Bs."""
+        lanes = self.a.scheme.axes[self.a.scheme.lane] if self.a.scheme.lane is not None else ()  # type: ignore[union-attr]
+        if not any(d.level == L1B and d.n > 1 for d in lanes):
+            return "l2bm@0"
+        return {"single": "l2bmrffadd", "double": "l2bmrdfadd"}[self.c.dtype]
+
+    @property
     def steps(self) -> int:
         return self.kb * self.mode.steps
 
@@ -125,7 +134,7 @@ def emit_gemm(call: Call) -> Asm:
     if whole > 1:
         weights.settle()
     with loops.over(
-        asm, p.batches, 0 if shared else rows * p.lw_a, p.groups * p.steps * mode.block_lw // 4, rows * p.lw_c
+        asm, p.batches, 0 if shared else rows * p.lw_a, weights.addresses(p.groups * p.steps), rows * p.lw_c
     ):
         with loops.over(asm, whole, p.tile * p.lw_a, 0, p.tile * p.lw_c):
             if whole:
@@ -200,11 +209,11 @@ def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, co
     _to_block_float(asm, mode, p.a.dtype, units)
 
     part_c = Range.of(p.c, at * p.lw_c, (at + count) * p.lw_c)
-    a_words = {"h": 2, "hs": 2, "f": 4, "d": 8}[mode.name] * p.kb
+    a_words = {"h": 2, "f": 4, "d": 8}[mode.letter] * p.kb
     out, group = 2 * (at * p.lw_c - part_c.lo), 2 * p.lw_c // p.groups
     rows = consecutive_rows(count, a_words, a_words // p.kb, out, 2 * p.lw_c, group, p.c.dtype)
     weights.run(rows, LB_BIAS if p.bias is not None else None, loops.of("b"))
-    bulk_upload(asm, part_c, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("c"))
+    bulk_upload(asm, part_c, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("c"), p.joined)
 
 
 def consecutive_rows(count: int, a_row: int, a_lane: int, c_base: int, c_row: int, c_group: int, dtype: str) -> Rows:
@@ -232,7 +241,7 @@ def _blocks_in_lm(p: Product, part: Range, at: int, count: int) -> list[int]:
 
 def _to_block_float(asm: Asm, mode: Mode, dtype: str, units: list[int]) -> None:
     """A from LM1, where its blocks lie at the words `units`, to LM0 as block floats, one behind the other."""
-    if mode.name in ("h", "hs"):
+    if mode.letter == "h":
         width, rounded = (2, "") if dtype == "half" else (4, "r")
         op, words = "hbfn/9", units
     else:

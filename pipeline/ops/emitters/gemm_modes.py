@@ -1,4 +1,4 @@
-"""The four ways in which the matrix unit multiplies, and the order in which weights lie in DRAM for each."""
+"""The ways in which the matrix unit multiplies, and the order in which weights lie in DRAM for each."""
 
 from __future__ import annotations
 
@@ -32,12 +32,26 @@ class Mode:
 
     def period(self, groups: int) -> int:
         """Steps from one step's first product to the next one's, for `groups` groups of four rows."""
-        return {"h": max(2, groups), "hs": max(4, groups), "f": 2 * max(2, groups), "d": 2 * groups}[self.name]
+        least = {"h": 2, "hs": 4, "hm": 8, "ht": 6, "hst": 8, "f": 2, "d": 1}[self.name]
+        return max(least, groups) * {"h": 1, "f": 2, "d": 2}[self.letter]
+
+    @property
+    def crossed(self) -> bool:
+        """Whether the weights' lanes are outputs: blocks are transposed on their way."""
+        return self.name.endswith("t")
+
+    @property
+    def letter(self) -> str:
+        """The precision of its instructions."""
+        return self.name[0]
 
 
 MODES = {
     "h": Mode("h", 1, 1, 64, 16, 4, 4),
     "hs": Mode("hs", 1, 1, 128, 16, 4, 6),
+    "hm": Mode("hm", 1, 1, 128, 16, 4, 11),
+    "ht": Mode("ht", 1, 1, 64, 16, 4, 7),
+    "hst": Mode("hst", 1, 1, 128, 16, 4, 15),
     "f": Mode("f", 2, 2, 32, 8, 2, 6),
     "d": Mode("d", 4, 4, 16, 8, 2, 3),
 }
@@ -64,14 +78,17 @@ def weights_layout(
     n_first: bool = False,
     taps: Sequence[int] = (),
     copied: Sequence[Sub] = (),
+    k_digits: Sequence[Digit] = (),
 ) -> Layout:
     """The layout of B (axes batch.., k, n; or batch.., n, k with `n_first`) in the order in which `mode` streams it.
 
     `taps`: the extents of further axes of the contraction behind n and k (the window of a convolution, axes n, k, taps..),
     outside the blocks of k. `copied`: parts of a level that hold copies although n uses the level too.
     `n_digits`: the digits of n in the result's scheme, of which the spatial ones say that each L2B or L1B computes other
-    outputs. `batch`: the subaxes of each batch axis, with Addr strides counted in whole matrices."""
-    kb, window = -(-k // BLOCK), prod(taps)
+    outputs; `k_digits`: those of the contraction, of which each then sums a part. `batch`: the subaxes of each batch axis, with
+    Addr strides counted in whole matrices."""
+    shared = [Sub(d.n, d.level, d.stride) for d in k_digits if d.level != LOCAL and d.n > 1]
+    kb, window = -(-k // BLOCK // prod(s.n for s in shared)), prod(taps)
     spatial = [d for d in n_digits if d.level != LOCAL and d.n > 1]
     parts = 1
     for d in spatial:
@@ -90,7 +107,7 @@ def weights_layout(
         lanes_n = [Sub(4, ADDR, 1), Sub(4, ADDR, 16 * kb * window)]
         lanes_k = [Sub(kb, ADDR, 16), Sub(4, PE), Sub(4, ADDR, 4)]
     axis_n = [Sub(d.n, d.level, d.stride) for d in spatial] + [Sub(nb, ADDR, per_block * kb * window), *lanes_n]
-    matrix = (tuple(s for s in axis_n if s.n > 1), tuple(s for s in lanes_k if s.n > 1))
+    matrix = (tuple(s for s in axis_n if s.n > 1), tuple(s for s in (*shared, *lanes_k) if s.n > 1))
     size = per_block * kb * nb * window
     tap_axes: list[tuple[Sub, ...]] = []
     step = per_block // mode.outs * kb

@@ -5,13 +5,22 @@ T is the step of a block's first product, G the groups of four rows, P the perio
     mode  block            L1BM -> MAB      block float        matrix write      products
     h     16 x 16 halves   ll T-4, T-3      hbfn T-3, T-2      ll T-2, T-1       T .. T+G-1          P = max(2, G)
     hs    16 x 16 singles  ll T-6 .. T-3    hbfn r T-5..T-2    l  T-4 .. T-1     T .. T+G-1          P = max(4, G)
+    hm    16 x 16 singles  l  T-11 .. T-4   hbfn r T-8..T-2    l  T-7 .. T-1     T .. T+G-1          P = max(8, G)
+                           (kept in GRF1)
+    ht    16 x 16 halves   ll T-7, T-6      hbfn T-3, T-2      ll T-2, T-1       T .. T+G-1          P = max(6, G)
+          crossed          (raw to the matrix T-6, T-5, read across T-4, T-3)
+    hst   16 x 16 singles  l  T-15 .. T-8   hbfn T-3, T-2      ll T-2, T-1       T .. T+G-1          P = max(8, G)
+          crossed          (kept in GRF1; raw to the matrix T-8 .. T-5, read across T-4, T-3)
     f     8 x 8 singles    l  T-6, T-5      fbfn T-5, T-4      x  T-2, T-1       even lanes T ..     P = 2 max(2, G)
                                             (kept in GRF1)     y  T+P/2-2, -1    odd lanes T+P/2 ..
     d     4 x 4 doubles    l  T-3           dbfn T-2           T-1               u, d pairs T ..     P = 2 G
 
 The matrix sides alternate, so that a block is written while the one before computes. Accumulators are singles or doubles
-in GRF0; the first step of an output group adds the bias, the last writes to LM1. In mode f only words in even columns take
-part, so each block is used twice: its even lanes on side x, its odd lanes, read as odd words, on side y.
+in GRF0; the first step of an output group adds the bias, the last writes to LM1. A block of mode hm or hst lies in the 16
+MABs, the first long words of its 16 rows, then the second ones, which meet in GRF1. The rows of a crossed block are lanes of the
+contraction: a side of the matrix registers takes them as they are, is read across, and takes them again as block floats.
+In mode f only words in even columns take part, so each block is used twice: its even lanes on side x, its odd lanes, read as
+odd words, on side y.
 """
 
 from __future__ import annotations
@@ -82,14 +91,16 @@ def emit_piece(
     l1b_spread: bool,
     bias: tuple[int, tuple[int, ...]] | None,
     c_strides: tuple[int, ...] = (),
+    place: Callable[[int], int] | None = None,
 ) -> None:
     """Products of the steps [first, last) of the sequence (output group, contraction step), `steps` per output group.
 
     lc: where the piece's blocks lie in L2BM. bias: L1BM address of the first output group's bias and its strides per loop.
-    c_strides: words by which C advances per enclosing loop."""
+    c_strides: words by which C advances per enclosing loop. place: for the piece's first, second, .. block, its number in L2BM;
+    None where they lie in that order."""
     table = Timetable()
     g, period = rows.groups, mode.period(rows.groups)
-    _feed(table, mode, last - first, period, lc, l1b_spread)
+    _feed(table, mode, last - first, period, lc, l1b_spread, place)
     first_group = first // steps
     for index in range(last - first):
         og, s = divmod(first + index, steps)
@@ -109,7 +120,15 @@ def _bring_bias(asm: Asm, mode: Mode, bias: tuple[int, tuple[int, ...]], groups:
         asm.pe(f"l1bmm $llb{address + 32 * i} $llr{BIAS + 16 * i}v", (0, 0, strides))
 
 
-def _feed(table: Timetable, mode: Mode, blocks: int, period: int, lc: int, l1b_spread: bool) -> None:
+def _feed(
+    table: Timetable,
+    mode: Mode,
+    blocks: int,
+    period: int,
+    lc: int,
+    l1b_spread: bool,
+    place: Callable[[int], int] | None,
+) -> None:
     """L2BM -> L1BM, each line at least three steps before the first read of what it brings."""
     op, each, wide = ("l2bmd", 32, 256) if l1b_spread else ("l2bmb", 64, 64)
     count = -(-blocks * mode.block_lw // each)
@@ -117,14 +136,18 @@ def _feed(table: Timetable, mode: Mode, blocks: int, period: int, lc: int, l1b_s
     for q in range(count - 1, -1, -1):
         block = q * each // mode.block_lw
         inside = q * each % mode.block_lw
-        reads = block * period - mode.lead + inside // (mode.block_lw // _reads(mode))
+        reads = block * period - mode.lead + _first_read(mode, inside)
         latest = reads - 3 if latest is None else min(latest - 1, reads - 3)
-        table.at(latest, f"{op} $lc{lc + q * wide} $lb{q * each % RING}")
+        line = q if place is None else (place(block) * mode.block_lw + inside) // each
+        table.at(latest, f"{op} $lc{lc + line * wide} $lb{q * each % RING}")
 
 
-def _reads(mode: Mode) -> int:
-    """L1BM lines per block."""
-    return {"h": 2, "hs": 4, "f": 2, "d": 1}[mode.name]
+def _first_read(mode: Mode, inside: int) -> int:
+    """When a block's long word number `inside` is read, in steps from its first L1BM line on."""
+    if mode.name in ("hm", "hst"):
+        half, line = divmod(inside // 16, 4)
+        return 2 * line + half
+    return inside // (mode.block_lw // {"h": 2, "ht": 2, "hs": 4, "f": 2, "d": 1}[mode.name])
 
 
 def _load(table: Timetable, mode: Mode, index: int, t: int, period: int) -> None:
@@ -142,6 +165,20 @@ def _load(table: Timetable, mode: Mode, index: int, t: int, period: int) -> None
             table.at(start + i, f"l1bmm $llb{lb + 32 * i} $nowrite")
             table.at(start + 1 + i, "hbfn/9 $lbfr $nowrite")
             table.at(start + 2 + i, f"hmwrite $aluf $l{side}{4 * i}")
+    elif mode.name in ("hm", "hst"):
+        for i in range(4):
+            kept = 448 + 16 * i  # words of GRF1
+            for half in (0, 1):
+                table.at(start + 2 * i + half, f"l1bmm $lb{lb + 64 * half + 16 * i} $ls{kept + 2 * half}v4")
+            if mode.crossed:
+                table.at(t - 8 + i, f"hmwrite $lls{kept}vr $l{side}{4 * i}")
+            else:
+                table.at(start + 2 * i + 3, f"hbfn/9 $lls{kept}vr $nowrite")
+                table.at(start + 2 * i + 4, f"hmwrite $aluf $l{side}{4 * i}")
+    elif mode.name == "ht":
+        for i in (0, 1):
+            table.at(start + i, f"l1bmm $llb{lb + 32 * i} $nowrite")
+            table.at(start + 1 + i, f"hmwrite $lbf $ll{side}{8 * i}")
     elif mode.name == "f":
         kept = 480 + 16 * (index % 2)  # words of GRF1
         for i in (0, 1):
@@ -153,6 +190,11 @@ def _load(table: Timetable, mode: Mode, index: int, t: int, period: int) -> None
         table.at(start, f"l1bmm $lb{lb} $nowrite")
         table.at(start + 1, "dbfn $lbf $nowrite")
         table.at(start + 2, f"dmwrite $aluf $l{side}0")
+    if mode.crossed:
+        for i in (0, 1):
+            table.at(t - 4 + i, f"hmread $ll{side}{8 * i} $nowrite")
+            table.at(t - 3 + i, "hbfn/9 $mreadf $nowrite")
+            table.at(t - 2 + i, f"hmwrite $aluf $ll{side}{8 * i}")
 
 
 def _products(
@@ -172,7 +214,7 @@ def _products(
     """The products of one block with one group of four rows."""
     starts_a = rows.a[group]
     starts, ends = s == 0, s == steps - 1
-    wide = mode.name in ("h", "hs")
+    wide = mode.letter == "h"
     acc = f"${'ll' if wide else 'l'}r{ACC + mode.acc_words * group}v"
     bias = f"${'ll' if wide else 'l'}r{bias_word}" if bias_word is not None else None
     half_out = rows.c_dtype == "half"
@@ -184,9 +226,9 @@ def _products(
         target = out if ends else acc
         short = r if ends else ""
         if starts and bias is None:
-            line = f"{mode.name[0]}mmul{short} $l{side} {x} {target}"
+            line = f"{mode.letter}mmul{short} $l{side} {x} {target}"
         else:
-            line = f"{mode.name[0]}mfma{short} $l{side} {x} {bias if starts else acc} {target}"
+            line = f"{mode.letter}mfma{short} $l{side} {x} {bias if starts else acc} {target}"
         table.at(step, line, line.count("$") - 1, c_strides if ends else ())
 
     lanes, part = divmod(s, mode.steps)

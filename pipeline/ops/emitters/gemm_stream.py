@@ -2,11 +2,14 @@
 
 The next piece's move is under way while one is used; the first two are on their way before. Weights of at most two pieces
 stay in L2BM: they are moved once, however often `run` is called. Equal pieces become a loop.
+
+Weights lie in the order output group, contraction step; those of a crossed mode the other way round: a piece is then a move for
+each contraction step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mlsdk.pipeline.ops.emitters.asm import Asm
@@ -52,7 +55,8 @@ class Weights:
         self.halves, self.loops = halves, loops
         widen = 8 if b.image.l1b_spread else 1
         self.pieces = list(self._cut(row_groups, half // widen // mode.block_lw, with_bias))
-        self.tags = [tuple(asm.tag_reserved() for _ in range(b.image.l2bs_used)) for _ in (0, 1)]
+        moves = max(len(self._runs(piece)) for piece in self.pieces)
+        self.tags = [tuple(asm.tag_reserved() for _ in range(moves * b.image.l2bs_used)) for _ in (0, 1)]
         self.stay = len(self.pieces) <= 2 and matrices == 1
         self._flying: set[int] = set()  # pieces of staying weights that were not waited for yet
 
@@ -80,13 +84,37 @@ class Weights:
             for s in range(0, steps, size):
                 yield Piece(og * steps + s, og * steps + min(s + size, steps))
 
+    def addresses(self, steps: int) -> int:
+        """LM addresses that the blocks of so many steps take."""
+        return steps * self.mode.block_lw // (64 if self.b.image.mab_spread else 4)
+
     # ---- moves ------------------------------------------------------------------------------------------------
 
+    def _runs(self, piece: Piece) -> list[tuple[int, int]]:
+        """(first block in DRAM, number of blocks) of the piece's moves."""
+        if not self.mode.crossed:
+            return [(piece.first, piece.steps)]
+        (group, start), groups = divmod(piece.first, self.steps), max(1, piece.steps // self.steps)
+        return [(s * self.groups + group, groups) for s in range(start, start + piece.steps // groups)]
+
+    def _place(self, piece: Piece) -> Callable[[int], int] | None:
+        """Where the blocks that a piece's products take in turn lie in it."""
+        if not self.mode.crossed or piece.steps <= self.steps:
+            return None
+        groups = piece.steps // self.steps
+        return lambda block: block % self.steps * groups + block // self.steps
+
     def _prefetch(self, index: int, strides: tuple[int, ...]) -> None:
-        piece = self.pieces[index]
-        lo = piece.first * self.mode.block_lw // 4
-        part = Range.of(self.b, lo, lo + piece.steps * self.mode.block_lw // 4)
-        start_download(self.asm, part, self.halves[index % 2], strides, self.tags[index % 2])
+        image, at = self.b.image, self.halves[index % 2]
+        tags = iter(self.tags[index % 2])
+        for first, blocks in self._runs(self.pieces[index]):
+            part = Range.of(self.b, self.addresses(first), self.addresses(first + blocks))
+            start_download(self.asm, part, at, strides, tuple(next(tags) for _ in range(image.l2bs_used)))
+            at += blocks * self.mode.block_lw * (8 if image.l1b_spread else 1)
+
+    def _waits(self, index: int) -> tuple[int, ...]:
+        """Tags of a piece's moves."""
+        return self.tags[index % 2][: len(self._runs(self.pieces[index])) * self.b.image.l2bs_used]
 
     def bring(self) -> None:
         """Start to move weights that stay."""
@@ -98,7 +126,7 @@ class Weights:
     def settle(self) -> None:
         """Wait for weights that stay; before a loop around `run`."""
         for index in sorted(self._flying):
-            self.asm.wait(*self.tags[index])
+            self.asm.wait(*self._waits(index))
         self._flying.clear()
 
     def start(self, strides: tuple[int, ...] = ()) -> None:
@@ -123,7 +151,7 @@ class Weights:
                 groups = body // self.steps
                 prefix = (0,) * self.asm.depth
                 with self.asm.loop(repeat):
-                    inner = (*strides, body * self.mode.block_lw // 4)
+                    inner = (*strides, self.addresses(groups if self.mode.crossed else body))
                     for j in range(length):
                         out = (*prefix, rows.out(self._group(index) + groups) - rows.out(self._group(index)))
                         self._piece(index + j, rows, bias, inner, out, (*prefix, groups * self.mode.bias_words * 2))
@@ -134,9 +162,9 @@ class Weights:
 
     def _piece(self, index: int, rows: Rows, bias: int | None, strides, out, of_bias) -> None:
         if not self.stay:
-            self.asm.wait(*self.tags[index % 2])
+            self.asm.wait(*self._waits(index))
         elif index in self._flying:
-            self.asm.wait(*self.tags[index])
+            self.asm.wait(*self._waits(index))
             self._flying.discard(index)
         piece = self.pieces[index]
         start = None
@@ -144,8 +172,9 @@ class Weights:
             start = (bias + 4 * (piece.first // self.steps * self.mode.bias_words // 2), of_bias)
         spread = self.b.image.l1b_spread
         emit_piece(
-            self.asm, self.mode, rows, self.steps, piece.first, piece.last, self.halves[index % 2], spread, start, out
-        )
+            self.asm, self.mode, rows, self.steps, piece.first, piece.last, self.halves[index % 2], spread, start, out,
+            self._place(piece),
+        )  # fmt: skip
         if not self.stay and index + 2 < len(self.pieces):
             self._prefetch(index + 2, strides)
 

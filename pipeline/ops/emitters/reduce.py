@@ -174,30 +174,32 @@ class Reduction:
                 asm.pe(f"l1bmr{network} {acc} $lbi")
                 asm.pe(f"l1bmm $lbi {acc}")
             return
-        per = 16 if MAB in levels else 256  # LW of L1BM of four results
+        image = self.x.image
+        apart = (
+            MAB not in levels and image.mab_spread,
+            L1B not in levels and image.l1b_spread,
+        )  # each unit its own results
+        per = 256 if apart[0] else 16  # LW of L1BM of four results
+        up = "l1bmd" if apart[0] else f"l1bmr{network}" if MAB in levels else "l1bmm@0"
+        each, wide = (32, 256) if apart[1] else (64, 64)  # LW of L1BM and of L2BM a line
+        join = "l2bmd" if apart[1] else f"l2bmr{network}" if L1B in levels else "l2bm@0"
         steps = -(-results // 4)
         for i in range(steps):
             acc = vec(m.GRF0, [2 * (4 * i + j) for j in range(min(4, results - 4 * i))], 2)
-            asm.pe(f"l1bmr{network} {acc} $lb{LB + per * i}" if MAB in levels else f"l1bmd {acc} $lb{LB + per * i}")
-        lines = -(-steps * per // (64 if L1B in levels else 32))
+            asm.pe(f"{up} {acc} $lb{LB + per * i}")
+        lines = -(-steps * per // each)
         for i in range(lines):
-            if L1B in levels:
-                asm.pe(f"l2bmr{network} $lb{LB + 64 * i} $lc{LC + 64 * i}")
-            elif L2B in levels:
-                asm.pe(f"l2bmd $lb{LB + 32 * i} $lc{LC + 256 * i}")
+            asm.pe(f"{join} $lb{LB + each * i} $lc{LC + wide * i}")
         if L2B in levels:
-            size = lines * (64 if L1B in levels else 256)
+            size = lines * wide
             lc, pdm = m.Operand(m.L2BM, LC, m.LW), m.Operand(m.PDM, 0, m.LW, group=0)
             asm.wait(asm.move(f"mvr{network}", lc, pdm, size))
             asm.wait(asm.move("mvb", pdm, lc, size))
         for i in range(lines):
-            if L1B in levels:
-                asm.pe(f"l2bmb $lc{LC + 64 * i} $lb{LB + 64 * i}")
-            else:
-                asm.pe(f"l2bmd $lc{LC + 256 * i} $lb{LB + 32 * i}")
+            asm.pe(f"{'l2bmd' if apart[1] else 'l2bmb'} $lc{LC + wide * i} $lb{LB + each * i}")
         for i in range(steps):
             acc = vec(m.GRF0, [2 * (4 * i + j) for j in range(min(4, results - 4 * i))], 2)
-            asm.pe(f"{'l1bmm' if MAB in levels else 'l1bmd'} $lb{LB + per * i} {acc}")
+            asm.pe(f"{'l1bmd' if apart[0] else 'l1bmm'} $lb{LB + per * i} {acc}")
 
     def _finish(self, results: int) -> None:
         """From computed results to results as they are stored."""

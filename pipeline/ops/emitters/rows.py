@@ -171,12 +171,17 @@ def mask_table(patterns: np.ndarray, items: int) -> tuple[Image, np.ndarray]:
         words = quads[..., :1, None].repeat(2, axis=-1)
     data = words.transpose(1, 0, 2, 3).reshape(PES, -1)  # [PE][pattern, item, word]
     lw = data.shape[1] // 2
-    if (data.reshape(1024, 4, -1) == data.reshape(1024, 4, -1)[:1]).all():
-        layout = Layout(((Sub(4, PE), Sub(lw, ADDR), Sub(2, W)),), (Sub(0, L2B), Sub(0, L1B), Sub(0, MAB)))
-        image = Image(layout, "int", (4 * lw * 2,))
-        return image, image.pack(data[:4].reshape(-1))
-    layout = Layout(((Sub(8, L2B), Sub(8, L1B), Sub(16, MAB), Sub(4, PE), Sub(lw, ADDR), Sub(2, W)),))
-    image = Image(layout, "int", (PES * lw * 2,))
+    data = data.reshape(*(EXTENT[level] for level in (L2B, L1B, MAB)), EXTENT[PE], -1)
+    spatial, copies = [], []
+    for axis, level in enumerate((L2B, L1B, MAB)):
+        first = data.take([0], axis)
+        if (data == first).all():  # one for all of the level
+            data = first
+            copies.append(Sub(0, level))
+        else:
+            spatial.append(Sub(EXTENT[level], level))
+    layout = Layout(((*spatial, Sub(4, PE), Sub(lw, ADDR), Sub(2, W)),), tuple(copies))
+    image = Image(layout, "int", (data.size,))
     return image, image.pack(data.reshape(-1))
 
 

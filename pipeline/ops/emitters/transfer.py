@@ -188,8 +188,9 @@ def pipeline(
         assert asm.step > before
 
 
-def finish_upload(asm: Asm, part: Range, lc: int, lb: int, space: str, word: int) -> None:
-    """From `space` at `word` through L1BM at `lb` into L2BM at `lc`; the moves may start afterwards."""
+def finish_upload(asm: Asm, part: Range, lc: int, lb: int, space: str, word: int, of_copies: str = "l2bm@0") -> None:
+    """From `space` at `word` through L1BM at `lb` into L2BM at `lc`; the moves may start afterwards. `of_copies`: how L2BM
+    takes what all L1Bs have: from L1B 0, or reduced."""
     image, count = part.tensor.image, part.addresses
     each, wide = (32, 256) if image.l1b_spread else (64, 64)
     first = []
@@ -203,7 +204,7 @@ def finish_upload(asm: Asm, part: Range, lc: int, lb: int, space: str, word: int
         per_line = 32
     second = []
     for i in range(-(-part.lb_size // each)):
-        op = "l2bmd" if image.l1b_spread else "l2bm@0"
+        op = "l2bmd" if image.l1b_spread else of_copies
         need = -(-min((i + 1) * each, part.lb_size) // per_line)
         second.append((f"{op} $lb{lb + i * each} $lc{lc + i * wide}", need))
     pipeline(asm, first, second, distance=3)
@@ -264,6 +265,7 @@ def bulk_upload(
     lb: int,
     lb_size: int,
     strides: tuple[int, ...] = (),
+    of_copies: str = "l2bm@0",
 ) -> None:
     """An upload of any size, waited for. What stays in LM only, each place with data of its own, is copied there."""
     home, image = part.tensor.home, part.tensor.image
@@ -276,7 +278,7 @@ def bulk_upload(
     for i, piece in enumerate(pieces):
         if len(flying) == 2:
             asm.wait(*flying.pop(0))
-        finish_upload(asm, piece, halves[i % 2], lb, space, word + 2 * (piece.lo - part.lo))
+        finish_upload(asm, piece, halves[i % 2], lb, space, word + 2 * (piece.lo - part.lo), of_copies)
         flying.append(start_upload(asm, piece, halves[i % 2], strides))
         if home is not None:
             settle_at_home(asm, piece, halves[i % 2], lb, lb_size, strides)

@@ -1,0 +1,85 @@
+"""Weights that a step reads and writes: the forward product, both gradients and the update, against numpy."""
+
+import emulated
+import numpy as np
+import pytest
+from emulated import run
+
+from mlsdk.pipeline.ir.graph import Graph, Node, Value
+from mlsdk.pipeline.layout import LayoutOptions, plan
+
+RATE = 0.25
+TOLERANCE = 2**-7  # of block floats and of halves as results, relative to |a| |b|
+
+
+def step(m, k, n, bias):
+    """y = x w^T + b, dw = dy^T x, dx = dy w, next = w - rate dw."""
+    inputs = {"x": (m, k), "dy": (m, n), "w": (n, k), **({"b": (n,)} if bias else {})}
+    shapes = {**inputs, "y": (m, n), "dw": (n, k), "dx": (m, k), "scaled": (n, k), "next": (n, k)}
+    values = {name: Value(name, "float32", shape) for name, shape in shapes.items()}
+    values["rate"] = Value("rate", "float32", ())
+    nodes = (
+        Node("forward", "Gemm", ("x", "w", "b") if bias else ("x", "w"), ("y",), {"transB": 1}),
+        Node("back", "MatMul", ("dy", "w"), ("dx",)),
+        Node("gradient", "Gemm", ("dy", "x"), ("dw",), {"transA": 1}),
+        Node("scale", "Mul", ("dw", "rate"), ("scaled",)),
+        Node("update", "Sub", ("w", "scaled"), ("next",)),
+    )
+    constants = {"rate": np.array(RATE, np.float32)}
+    return Graph("step", tuple(inputs), ("y", "dx", "next"), nodes, values, constants)
+
+
+def placed(graph, dtype="mixed"):
+    return plan(graph, LayoutOptions(dtype, {"next": "w"}))[0]
+
+
+def close(result, a, b, rest=0.0, scale=1.0):
+    exact = scale * (a.astype(np.float64) @ b.astype(np.float64)) + rest
+    largest = np.abs(a).max() * np.abs(b).max() * a.shape[1] ** 0.5 + np.abs(rest).max()
+    np.testing.assert_allclose(result, exact, rtol=0, atol=TOLERANCE * largest)
+
+
+@pytest.mark.parametrize("dtype", ["mixed", "half"])
+@pytest.mark.parametrize(
+    ("m", "k", "n", "bias"),
+    [
+        (64, 256, 128, True), (64, 128, 16, False), (7, 128, 10, True), (20, 48, 40, True), (64, 32, 256, False),
+        (100, 384, 100, True), (600, 64, 32, True), (16, 1024, 128, True), (33, 16, 8, False), (200, 256, 24, True),
+        (1500, 128, 16, True), (16, 256, 336, True), (40, 2048, 128, False),
+    ],
+)  # fmt: skip
+def test_a_step_matches_numpy(monkeypatch, m, k, n, bias, dtype):
+    monkeypatch.setattr(emulated, "plan", lambda g, o: plan(g, LayoutOptions(o.float_dtype, {"next": "w"})))
+    rng = np.random.default_rng(m + k + n)
+    graph = step(m, k, n, bias)
+    data = {name: rng.standard_normal(graph.values[name].shape).astype(np.float32) for name in graph.inputs}
+    found, _ = run(graph, data, dtype)
+    close(found["y"], data["x"], data["w"].T, data["b"] if bias else np.zeros(1))
+    close(found["dx"], data["dy"], data["w"])
+    close(found["next"], data["dy"].T, data["x"], data["w"], -RATE)
+
+
+def kernels(graph, dtype="mixed"):
+    return {n.node.name.split(".")[0]: n.kernel for n in placed(graph, dtype).nodes if n.emitter == "gemm"}
+
+
+def test_weights_and_their_gradient_lie_alike():
+    """Nothing of the weights' size is laid out anew where n and k fill the levels."""
+    found = placed(step(64, 1024, 256, True))
+    sizes = [found.values[n.node.inputs[0]].shape for n in found.nodes if n.node.op == "MNCoreLayoutSwitch"]
+    assert sizes.count((256, 1024)) == 1  # what dx wants: w along n, which the L2Bs share out
+    assert found.values["next"].layout == found.values["w"].layout
+    assert found.values["dw"].scheme == found.values["w"].scheme if "dw" in found.values else True
+    assert not found.values["w"].layout.broadcast  # each element is at one place
+
+
+def test_blocks_are_read_across_where_rows_are_lanes():
+    assert kernels(step(64, 1024, 256, True)) == {"forward": "hm", "back": "hs", "gradient": "hst"}
+    assert kernels(step(64, 1024, 48, True)) == {"forward": "hm", "back": "hst", "gradient": "hst"}
+    assert kernels(step(64, 1024, 48, True), "half") == {"forward": "h", "back": "ht", "gradient": "ht"}
+
+
+def test_weights_that_nobody_writes_are_only_read():
+    graph = step(64, 1024, 256, True)
+    found, _ = plan(graph, LayoutOptions("mixed"))
+    assert found.values["w"].scheme is None
