@@ -4,7 +4,7 @@
 1    a phase failed, or the input is not what it must be
 2    the command line is wrong
 3    the store cannot be used: full, read-only, busy, damaged, not a store
-4    `store fsck` found something wrong
+4    `store fsck` found something wrong, or `bisect` a node that differs
 5    `build --dry-run` found something to build
 70   a bug of Open MLSDK
 130  interrupted

@@ -14,6 +14,7 @@ from mlsdk.cli import exit_codes
 
 # name -> (module:command, help)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "bisect": ("mlsdk.cli.bisect:bisect", "Find the first node of a compiled function that goes wrong on the board."),
     "build": ("mlsdk.cli.build:build", "Build a workflow; what is in the store is not built again."),
     "dashboard": ("mlsdk.cli.dashboard.command:dashboard", "Show a codegen_dir, or a store, in the browser."),
     "options": ("mlsdk.cli.options:options", "List the compile options with their values."),
@@ -115,6 +116,10 @@ def _failed(error: Exception, debug: bool) -> int:
         return exit_codes.STORE
     if isinstance(error, MLSDKError):
         click.echo(f"mlsdk: {line}", err=True)
+        return exit_codes.FAILED
+    if isinstance(error, OSError) and error.strerror:  # a full disk behind standard output, for instance
+        name = f"{error.filename}: " if error.filename else ""
+        click.echo(f"mlsdk: {name}{error.strerror}", err=True)
         return exit_codes.FAILED
     if isinstance(error, MemoryError):
         click.echo(f"mlsdk: not enough memory{f' ({line})' if line else ''}; ask for less at once", err=True)

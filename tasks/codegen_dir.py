@@ -67,6 +67,17 @@ def materialise(
     return root
 
 
+def add(directory: str | os.PathLike[str], name: str, data: bytes) -> None:
+    """Put a file about a compile into its folder; the next compile into it removes it with all others."""
+    root = Path(directory)
+    manifest = read_manifest(root)
+    try:
+        _write(root, check_name(name), data)
+        _write(root, MANIFEST, _json({**manifest, "files": {**manifest["files"], name: digest_of(data)}}))
+    except OSError as error:
+        raise CodegenDirError(f"{root}: {name} cannot be written ({error.strerror})") from error
+
+
 def verify(directory: str | os.PathLike[str], names: Collection[str] | None = None) -> dict[str, Path]:
     """The files of a codegen_dir by name, each with the content that its compile gave. Else: which one is not.
 

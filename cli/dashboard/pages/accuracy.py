@@ -1,4 +1,4 @@
-"""Accuracy: the board against the reference, node by node, worst first, when a run recorded it.
+"""Accuracy: the board against the reference, node by node, worst first, when `mlsdk bisect` measured it.
 
 accuracy.json: {"reference": .., "rows": [{"node": .., "max_abs": .., "max_rel": .., "mean_abs": .., "elements": ..}, ..]}
 """
@@ -31,8 +31,8 @@ def accuracy(view: View) -> dict[str, Any]:
             "reference": None,
             "sheet": None,
             "statement": (
-                "No run recorded how far the board is from the reference: this codegen_dir has no accuracy.json. A run that "
-                "compares every node with its reference function writes it, and it is shown here, worst first."
+                "Nobody measured yet how far the board is from the reference. `mlsdk bisect` on this codegen_dir compares every "
+                "node with its reference function and writes accuracy.json; it is shown here then, worst first."
             ),
         }
     known = {row["name"]: row for row in view.index.rows("SELECT name, op, dtype FROM layer")}
