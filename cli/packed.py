@@ -9,9 +9,13 @@ LARGEST = 1 << 30
 _STEP = 1 << 16
 
 
+def is_packed(data: bytes) -> bool:
+    return data.startswith(_MAGIC)
+
+
 def unpacked(data: bytes, name: str) -> bytes:
     """The bytes, unpacked where they are a zstd frame. OptionError when they are damaged, or more than LARGEST."""
-    if not data.startswith(_MAGIC):
+    if not is_packed(data):
         return data
     import zstandard
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mlsdk.cli import exit_codes
-from mlsdk.cli.packed import unpacked
+from mlsdk.cli.packed import LARGEST, is_packed, unpacked
 
 if TYPE_CHECKING:
     from mlsdk.device.isa import model as m
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
 FILE = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 ANYWAY = " (--no-check runs it anyway)"
+MENDED = " (--insert-nops mends them, --no-check runs it anyway)"
+CHUNK_BYTES = 1 << 23  # files are read, and DRAM is saved, in pieces of this size
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 insert = click.option("--insert-nops", is_flag=True, help="Mend hazards with empty steps.")
 
@@ -31,35 +38,64 @@ def vsm() -> None:
 
 
 # --- reading -------------------------------------------------------------------------------------------------------------
-def text_of(file: Path) -> str:
-    """The text of a file; a click error that names what is wrong with it."""
+@dataclass(frozen=True)
+class Source:
+    """A file that was read once, since it may be a pipe. `packed`: it is a zstd frame on the disk."""
+
+    file: Path
+    text: str
+    packed: bool
+
+    @property
+    def name(self) -> str:
+        return str(self.file)
+
+    def read(self) -> tuple[tuple[m.Statement, ...], list[Diagnostic]]:
+        """The statements, and what the parser says."""
+        from mlsdk.device.isa.parser import read as parse
+
+        return parse(self.text, self.name)
+
+    def check(self, statements: tuple[m.Statement, ...]) -> list[Diagnostic]:
+        """What the checks say about them, or about what became of them."""
+        from mlsdk.device.isa.checks import check
+
+        return check(statements, self.name, self.text)
+
+
+def source_of(file: Path) -> Source:
+    """A file or standard input; a click error that names what is wrong with it."""
     try:
-        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        data = b"".join(_pieces(file))
     except OSError as error:
         raise click.ClickException(f"{file}: {error.strerror}") from None
+    packed = is_packed(data)
     data = unpacked(data, str(file))
-    if b"\0" in data[:65536]:
-        raise click.ClickException(f"{file}: this is a binary file, not assembly text")
+    _not_binary(data, file)
     try:
-        return data.decode("utf-8-sig")
+        return Source(file, data.decode("utf-8"), packed)
     except UnicodeDecodeError as error:
         raise click.ClickException(f"{file}: not UTF-8 text (byte {error.start})") from None
 
 
-def read(file: Path) -> tuple[tuple[m.Statement, ...], list[Diagnostic]]:
-    from mlsdk.device.isa.parser import read as parse
+def _pieces(file: Path) -> Iterator[bytes]:
+    """The bytes of a file, which may be a device without an end."""
+    if str(file) == "-" and sys.stdin is None:
+        raise click.ClickException("-: standard input is closed")
+    size = 0
+    with nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb") as stream:
+        while piece := stream.read(CHUNK_BYTES):
+            if not size and not is_packed(piece):
+                _not_binary(piece, file)
+            size += len(piece)
+            if size > LARGEST:
+                raise click.ClickException(f"{file}: it has more than {LARGEST:,} bytes; split the program")
+            yield piece
 
-    return parse(text_of(file), str(file))
 
-
-def findings(file: Path) -> tuple[tuple[m.Statement, ...], list[Diagnostic]]:
-    """The statements, and what the parser and the checks say."""
-    from mlsdk.device.isa.checks import check
-    from mlsdk.device.isa.parser import read as parse
-
-    text = text_of(file)
-    statements, problems = parse(text, str(file))
-    return statements, _in_order(problems + check(statements, str(file), text))
+def _not_binary(data: bytes, file: Path) -> None:
+    if b"\0" in data[:65536]:
+        raise click.ClickException(f"{file}: this is a binary file, not assembly text")
 
 
 def _in_order(diagnostics: list[Diagnostic]) -> list[Diagnostic]:
@@ -91,17 +127,15 @@ def check(file: Path, insert_nops: bool, output: Path | None, as_json: bool) -> 
 
     With --insert-nops the mended program is written, and only what empty steps cannot mend is reported.
     """
-    statements, diagnostics = findings(file)
-    if insert_nops:
-        from mlsdk.device.isa.checks import check as check_statements
+    source = source_of(file)
+    statements, problems = source.read()
+    if insert_nops and not problems:
         from mlsdk.device.isa.checks import insert_nops as mend
         from mlsdk.device.isa.printer import format_program
 
-        syntax = [d for d in diagnostics if d.rule in ("syntax", "operand", "mnemonic")]
-        if not syntax:
-            mended = mend(statements)
-            diagnostics = _in_order(check_statements(mended, str(file), text_of(file)))
-            _write(output, format_program(mended))
+        statements = mend(statements)
+        _write(output, format_program(statements))
+    diagnostics = _in_order(problems + source.check(statements))
     errors = _errors(diagnostics)
     if as_json:
         click.echo(
@@ -141,22 +175,44 @@ def fmt(file: Path, insert_nops: bool, write: bool, only_check: bool) -> int:
     from mlsdk.device.isa.checks import insert_nops as mend
     from mlsdk.device.isa.printer import format_program
 
-    statements, problems = read(file)
+    if write and only_check:
+        raise click.UsageError("--write and --check exclude each other")
+    if write and not file.is_file() and (str(file) == "-" or file.exists()):
+        raise click.UsageError(f"--write: {file} is no regular file; leave --write out to print the program")
+    source = source_of(file)
+    if write and source.packed:
+        raise click.UsageError(f"--write: {file} is packed; leave --write out, or unpack it with `zstd -d`")
+    statements, problems = source.read()
     if problems:
         for d in problems:
             click.echo(str(d), err=True)
         return exit_codes.FAILED
     text = format_program(mend(statements) if insert_nops else statements)
     if only_check:
-        if text == text_of(file):
+        if text == source.text:
             return exit_codes.DONE
-        click.echo(f"{file}: not in its normal form; `mlsdk vsm fmt -w {file}` rewrites it", err=True)
+        click.echo(f"{file}: not in its normal form; `mlsdk vsm fmt -w` rewrites a file", err=True)
         return exit_codes.FAILED
-    if write and str(file) != "-":
-        _write(file, text)
-    else:
+    if not write:
         click.echo(text, nl=False)
+    elif text != source.text:
+        _rewrite(file, text)
     return exit_codes.DONE
+
+
+def _rewrite(file: Path, text: str) -> None:
+    """Gives a file new contents, or leaves it as it is."""
+    target = Path(os.path.realpath(file))
+    aside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        try:
+            aside.write_text(text, encoding="utf-8", newline="")
+            shutil.copymode(target, aside)
+            os.replace(aside, target)
+        finally:
+            aside.unlink(missing_ok=True)
+    except OSError as error:
+        raise click.ClickException(f"{file}: it was not rewritten: {error.strerror}") from None
 
 
 # --- stats ---------------------------------------------------------------------------------------------------------------
@@ -167,14 +223,19 @@ def stats(file: Path, as_json: bool) -> int:
     """Count steps and MV lines, as the public judge does, and the time that the program takes."""
     from mlsdk.device import spec
     from mlsdk.device.engine.clock import Clock
+    from mlsdk.device.errors import ExecutionError
 
-    statements, problems = read(file)
+    statements, problems = source_of(file).read()
     if problems:
         for d in problems:
             click.echo(str(d), err=True)
         return exit_codes.FAILED
     clock = Clock()
-    clock.run(statements)
+    try:
+        clock.run(statements)
+    except ExecutionError as error:
+        click.echo(f"mlsdk: {file}: {error}", err=True)
+        return exit_codes.FAILED
     times = clock.finish()
     record = {
         "file": str(file), "steps": times.pe_steps, "moves": times.moves, "score": times.pe_steps + times.moves,
@@ -235,23 +296,27 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
     """
     from mlsdk.device.board import open_board
     from mlsdk.device.errors import DeviceError, ExecutionError
-    from mlsdk.device.isa.checks import check as check_statements
     from mlsdk.device.isa.checks import insert_nops as mend
-    from mlsdk.device.isa.parser import read as parse
 
-    text = text_of(file)
-    statements, problems = parse(text, str(file))
-    syntax = bool(problems)
+    loads, wanted = [Span.to_load(text) for text in images], [Span.to_save(text) for text in saves]
+    for path in (dump, trace, *(span.path for span in wanted)):
+        if path is not None:
+            _writable(path)
+    source = source_of(file)
+    statements, problems = source.read()
+    what_now = ""
     if not problems:
         if insert_nops:
             statements = mend(statements)
         if not no_check:
-            problems = check_statements(statements, str(file), text)
+            problems = source.check(statements)
+        hazards = all(d.rule.startswith("hazard") for d in problems if d.severity == "error")
+        what_now = MENDED if hazards else ANYWAY
     for d in _in_order(problems):
         if d.severity == "error":
             click.echo(str(d), err=True)
     if _errors(problems):
-        click.echo(f"mlsdk: {file}: {_plural(_errors(problems), 'error')}; not run{'' if syntax else ANYWAY}", err=True)
+        click.echo(f"mlsdk: {file}: {_plural(_errors(problems), 'error')}; not run{what_now}", err=True)
         return exit_codes.FAILED
     writer = None
     if trace is not None:
@@ -262,16 +327,21 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
 
     try:
         with open_board(device) as board:
-            board.machine.strict, board.machine.source = strict, text
+            board.machine.strict, board.machine.source = strict, source.text
             board.machine.expectations = []
-            for image in images:
-                _load(board, image)
+            for span in loads:
+                span.load(board)
             start = time.perf_counter()
             stats = board.run(statements, max_steps=max_steps, on_event=writer)
             seconds = time.perf_counter() - start
-            for save in saves:
-                _save(board, save)
             outcome = board.machine.expectations
+            dumps = "".join(line + "\n" for line in stats.dumps)
+            if dump is not None:
+                _write(dump, dumps)
+            elif not as_json:
+                click.echo(dumps, nl=False)
+            for span in wanted:
+                span.save(board)
     except ExecutionError as error:
         click.echo(f"mlsdk: {file}: {type(error).__name__}: {error}", err=True)
         return exit_codes.FAILED
@@ -286,11 +356,6 @@ def run(file: Path, insert_nops: bool, dump: Path | None, images: tuple[str, ...
             writer.write(trace)
         except OSError as error:
             raise click.ClickException(f"{trace}: {error.strerror}") from None
-    dumps = "".join(line + "\n" for line in stats.dumps)
-    if dump is not None:
-        _write(dump, dumps)
-    elif not as_json:
-        click.echo(dumps, nl=False)
     for line in _not_run(statements, max_steps, len(stats.dumps)):
         click.echo(f"mlsdk: {file}: {line}", err=True)
     failures = [failure for _, _, found in outcome for failure in found]
@@ -334,34 +399,86 @@ def _dumps(statements: Any) -> int:
     return sum(isinstance(s, m.DebugGet) for s in statements)
 
 
-def _place(text: str, parts: int) -> tuple[list[int], Path]:
+def _writable(path: Path) -> None:
+    """A run of hours does not end with a file that cannot be written."""
+    if path.is_dir():
+        raise click.ClickException(f"{path}: Is a directory")
+    if not path.parent.is_dir():
+        raise click.ClickException(f"{path}: there is no directory {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise click.ClickException(f"{path}: Permission denied")
+
+
+@dataclass(frozen=True)
+class Span:
+    """`count` LW of DRAM of a group from `address` on, and the file that they come from or go to."""
+
+    option: str
+    group: int
+    address: int
+    count: int
+    path: Path
+
+    def __post_init__(self) -> None:
+        from mlsdk.device import spec
+
+        if not 0 <= self.group < spec.GROUPS:
+            raise click.UsageError(f"{self.option}: group {self.group} is outside 0..{spec.GROUPS - 1}")
+        if self.address < 0 or self.count < 0 or self.address + self.count > spec.DRAM_LW:
+            end = self.address + self.count
+            raise click.UsageError(f"{self.option}: DRAM {self.address}..{end} is outside 0..{spec.DRAM_LW} LW")
+
+    @classmethod
+    def to_load(cls, text: str) -> Span:
+        """From [GROUP:ADDRESS:]FILE; the file says how much."""
+        option = f"--dram-image {text}"
+        (group, address), path = _numbers(option, text, 2) if text.count(":") >= 2 else ([0, 0], Path(text))
+        try:
+            with path.open("rb") as stream:
+                size = stream.seek(0, os.SEEK_END)
+        except OSError as error:
+            raise click.ClickException(f"{path}: {error.strerror}") from None
+        if size % 8:
+            raise click.ClickException(f"{path}: {size} bytes are not whole long words of 8 bytes")
+        return cls(option, group, address, size // 8, path)
+
+    @classmethod
+    def to_save(cls, text: str) -> Span:
+        """From GROUP:ADDRESS:COUNT:FILE."""
+        option = f"--save-dram {text}"
+        if text.count(":") < 3:
+            raise click.UsageError(f"{option}: write GROUP:ADDRESS:COUNT:FILE")
+        (group, address, count), path = _numbers(option, text, 3)
+        return cls(option, group, address, count, path)
+
+    def _chunks(self) -> Iterator[tuple[int, int]]:
+        """(address, count) of each piece."""
+        for start in range(0, self.count, CHUNK_BYTES // 8):
+            yield self.address + start, min(CHUNK_BYTES // 8, self.count - start)
+
+    def load(self, board: Any) -> None:
+        import numpy as np
+
+        try:
+            with self.path.open("rb") as stream:
+                for address, count in self._chunks():
+                    board.write_dram(self.group, address, np.fromfile(stream, "<u8", count).astype(np.uint64))
+        except OSError as error:
+            raise click.ClickException(f"{self.path}: {error.strerror}") from None
+
+    def save(self, board: Any) -> None:
+        try:
+            with self.path.open("wb") as stream:
+                for address, count in self._chunks():
+                    stream.write(board.read_dram(self.group, address, count).astype("<u8").tobytes())
+        except OSError as error:
+            raise click.ClickException(f"{self.path}: {error.strerror}") from None
+
+
+def _numbers(option: str, text: str, parts: int) -> tuple[list[int], Path]:
     """The numbers and the file of GROUP:ADDRESS:FILE."""
     *numbers, path = text.split(":", parts)
     try:
         return [int(number, 0) for number in numbers], Path(path)
     except ValueError:
-        raise click.UsageError(f"{text}: the numbers before the file are not integers") from None
-
-
-def _load(board: Any, text: str) -> None:
-    import numpy as np
-
-    numbers, path = _place(text, 2) if text.count(":") >= 2 else ([0, 0], Path(text))
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror}") from None
-    if len(data) % 8:
-        raise click.ClickException(f"{path}: {len(data)} bytes are not whole long words of 8 bytes")
-    board.write_dram(numbers[0], numbers[1], np.frombuffer(data, "<u8").astype(np.uint64))
-
-
-def _save(board: Any, text: str) -> None:
-    if text.count(":") < 3:
-        raise click.UsageError(f"--save-dram {text}: write GROUP:ADDRESS:COUNT:FILE")
-    numbers, path = _place(text, 3)
-    data = board.read_dram(numbers[0], numbers[1], numbers[2])
-    try:
-        path.write_bytes(data.astype("<u8").tobytes())
-    except OSError as error:
-        raise click.ClickException(f"{path}: {error.strerror}") from None
+        raise click.UsageError(f"{option}: the numbers before the file are not integers") from None

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import spec
+from .errors import ExecutionError
 from .isa import model as m
 from .isa.table import UnknownMnemonic, lookup
 
@@ -124,6 +125,22 @@ _PORT = {m.DRAM: "dram", m.DRAM_INDIRECT: "dram", m.PDM: "pdm", m.L2BM: "l2bm"}
 
 class UnknownMove(ValueError):
     """The operands do not make a form of this move; the message says what is missing."""
+
+
+def known_form_of(move: m.Move) -> MoveForm | None:
+    """The row for a move that is executed or timed, None for mvnop. Raises ExecutionError, which names the line."""
+    try:
+        form = form_of(move)
+    except UnknownMove as error:
+        raise ExecutionError(f"line {move.line}: {error}") from None
+    for operand in (move.src, move.dst):
+        for what, number, count in (
+            ("group", operand and operand.group, spec.GROUPS),
+            ("L2B", operand and operand.block, spec.L2B_PER_GROUP),
+        ):
+            if number and number >= count:
+                raise ExecutionError(f"line {move.line}: {what} {number} is outside 0..{count - 1}")
+    return form
 
 
 def form_of(move: m.Move) -> MoveForm | None:

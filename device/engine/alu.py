@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..errors import ExecutionError
 from ..isa import model as m
 from ..isa.operands import immediate_word
 from ..isa.table import Opcode
@@ -126,6 +127,8 @@ def _block_float(d: Decoder, opcode: Opcode, x: View, v: View, words: int) -> No
 def emit_flags(d: Decoder, instruction: m.Instruction, result: Result, out: np.ndarray) -> None:
     """Nibbles of the flags of an ALU operation into out [4][PE]."""
     opcode = result.opcode
+    if not opcode.row.flags:
+        raise ExecutionError(f"`{instruction.mnemonic}` gives no flags to write to $omr; ALU and MAU instructions do")
     kind, bits, name = opcode.row.flags, opcode.element_bits, opcode.operation
     x = result.inputs[0]
     y = result.inputs[1] if len(result.inputs) > 1 else x

@@ -127,7 +127,7 @@ class Clock:
         self.now = max(self.now, self._last_issue + spec.MV_ISSUE_CYCLES)
         self._last_issue = self.now
         self.times.moves += 1
-        form = timing.form_of(move)
+        form = timing.known_form_of(move)
         if form is None:
             done = self.now
         else:

@@ -68,7 +68,7 @@ def _check_size(s: m.DebugGet | m.DebugSet | m.Preset) -> None:
     else:
         memory, addr, (size, unit) = s.place.memory, s.place.addr, DEBUG_SIZES[s.place.memory]
         count = s.count if isinstance(s, m.DebugGet) else len(s.values)
-    if not 0 <= addr < size or count * unit > size:
+    if not 0 <= addr < size or addr + count * unit > size:
         raise ExecutionError(f"line {s.line}: {memory} {addr} with {count} LW is outside 0..{size - 1}")
 
 

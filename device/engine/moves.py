@@ -14,10 +14,7 @@ from ..numerics.reduce import reduce_lw
 
 def execute(state: State, move: m.Move, src_addr: int, dst_addr: int) -> None:
     """Performs a move whose addresses (symbols, loops) are resolved."""
-    try:
-        form = timing.form_of(move)
-    except timing.UnknownMove as error:
-        raise ExecutionError(f"line {move.line}: {error}") from None
+    form = timing.known_form_of(move)
     if form is not None:
         if move.size > spec.DRAM_LW:
             raise ExecutionError(f"line {move.line}: a move of {move.size} LW; DRAM has {spec.DRAM_LW}")

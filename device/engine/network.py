@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import spec
+from ..errors import ExecutionError
 from ..isa import model as m
 from ..isa.table import Opcode
 from ..numerics.fast import network as kernels
@@ -183,6 +184,8 @@ def decode_l2(d: Decoder, instruction: m.Instruction, opcode: Opcode) -> None:
     assert isinstance(source, m.Operand) and isinstance(target, m.Operand)
     state, name = d.state, opcode.operation
     if name == "l2bmdars":
+        if (source.block or 0) >= spec.L2B_PER_GROUP:
+            raise ExecutionError(f"`{name}`: L2B {source.block} is outside 0..{spec.L2B_PER_GROUP - 1}")
         d.call(_dars, d.state, d.lw_address(source), source.block or 0, target.addr, batchable=False)
         return
     key = "l2bmu" if name == "l2bmd" and source.space == m.L1BM else name

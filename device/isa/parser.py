@@ -6,6 +6,7 @@ operands are cached by their text, since programs repeat them: a line that was s
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -58,6 +59,15 @@ def _too_long(error: ValueError, code: str) -> Problem:
     return Problem("operand", f"a number of {len(found[0])} digits", "numbers have at most 64 bits", found[0])
 
 
+def _foreign(code: str) -> Problem:
+    """Only comments hold other characters than printable ASCII and tabs."""
+    char = next(c for c in code if c != "\t" and not (c.isascii() and c.isprintable()))
+    what, hint = f"the character U+{ord(char):04X}", "instructions are ASCII text; comments may hold any character"
+    if char == "\r":
+        what, hint = "a carriage return inside the line", "lines end with a line feed"
+    return Problem("syntax", what, hint, char)
+
+
 class Parser:
     """Holds the caches. One parser may read any number of texts."""
 
@@ -93,6 +103,8 @@ class Parser:
                     yield m.Nop(found.count, note, number)
                 continue
             try:
+                if not (code.isascii() and code.replace("\t", "").isprintable()):
+                    raise _foreign(code)
                 statement = self._statement(code, note, number)
             except (Problem, ValueError) as error:
                 problem = error if isinstance(error, Problem) else _too_long(error, code)
@@ -482,8 +494,9 @@ def _check_form(opcode: table.Opcode, operands: tuple, classes: tuple[str, ...],
 
 # --- entry points ------------------------------------------------------------------------------------------------------
 def lines_of(text: str) -> list[str]:
-    """Lines as an editor counts them: only line feeds (with or without carriage return) end a line."""
-    return [line.rstrip("\r") for line in text.split("\n")]
+    """Lines as an editor counts them: only line feeds (with or without carriage return) end a line. A byte order mark
+    is no part of the first one."""
+    return [line.rstrip("\r") for line in text.removeprefix("\ufeff").split("\n")]
 
 
 def read(text: str, name: str = "<vsm>") -> tuple[tuple[m.Statement, ...], list[Diagnostic]]:
@@ -492,7 +505,13 @@ def read(text: str, name: str = "<vsm>") -> tuple[tuple[m.Statement, ...], list[
     lines = lines_of(text)
     while lines and not lines[-1].strip():
         lines.pop()
-    return tuple(Parser().statements(lines, problems, name)), problems
+    collects = gc.isenabled()
+    gc.disable()  # statements hold no cycles, and looking for some again and again costs a third of the time
+    try:
+        return tuple(Parser().statements(lines, problems, name)), problems
+    finally:
+        if collects:
+            gc.enable()
 
 
 def parse(text: str, name: str = "<vsm>") -> tuple[m.Statement, ...]:
