@@ -19,7 +19,7 @@ import numpy as np
 from .. import spec
 from ..isa import model as m
 from ..isa.checks import fixed_mask_cycles
-from ..isa.footprint import MASK_LETTER, addresses
+from ..isa.footprint import MASK_LETTER, addresses, is_turnaround
 from ..isa.table import Opcode, lookup
 from ..numerics.fast import rows as kernels
 from .loops import Per, fixed_view
@@ -566,11 +566,13 @@ def _rows(addrs: np.ndarray, width: int, size: int) -> np.ndarray:
     return rows.reshape(*addrs.shape[:-1], -1)
 
 
-_ORDER = {"mau": 0, "mread": 1, "l1bm": 2, "alu": 3}
+_ORDER = {"mau": 0, "mread": 1, "l1bm": 2, "alu": 4}
 
 
 def _order(pair: tuple[m.Instruction, Opcode]) -> int:
-    return _ORDER.get(pair[1].unit, 4)
+    """What a step makes first. Of two transfers to the PEs that of L1BM itself comes last, so that $lbf shows it."""
+    instruction, opcode = pair
+    return _ORDER.get(opcode.unit, 5) + (opcode.unit == "l1bm" and not is_turnaround(instruction))
 
 
 def _distinct(rows: Rows) -> bool:

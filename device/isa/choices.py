@@ -58,6 +58,13 @@ CHOICES: tuple[Choice, ...] = (
     Choice("lrelu of infinity", "chosen", "lrelud and lreluo leave an infinite y as it is.", "Lowering the exponent of "
         "infinity would make a number of it.",
            "device/numerics/reference/alu.py: lower_exponent"),
+    Choice("corners of floor and ftoi", "chosen", "floor leaves infinities and integers as they are, mantissas of infinities "
+           "too, gives +0 for positive numbers below 1 and keeps the sign of zeros. ftoi gives 0 for zeros and the end of "
+           "the range for infinities; with u -inf gives the largest integer, as |x| does.",
+           "The wording; zeros have a sign and no mantissa.", "device/numerics/reference/alu.py: floor, ftoi"),
+    Choice("unsigned flags", "chosen", "uinc and uadd: 1 without a carry out of the element; udec and usub: 1 without a "
+           "borrow. umax and umin: 1 where x is the result.", "The flag says that the result is exact.",
+           "device/engine/alu.py: CARRIES"),
     Choice("suffix r of inputs", "inferred", "One rounding to nearest even; infinity stays infinity, a "
         "zero keeps its sign, underflow gives +0.", "As for results.",
            "device/numerics/formats.py: convert"),
@@ -82,6 +89,9 @@ CHOICES: tuple[Choice, ...] = (
            "device/engine/network.py: read_table"),
     Choice("what fills $lbf", "chosen", "Transfers from L1BM to the PEs only.", "The other direction "
         "brings nothing to the PE.", "device/engine/decoder.py: Decoder"),
+    Choice("two transfers to the PEs in a step", "chosen", "Of one from L1BM and one from the turnaround register $lbf shows "
+           "the one from L1BM.", "They are groups of their own; the order in the line does not count.",
+           "device/engine/decoder.py: _order"),
     Choice("DAR writes", "chosen", "l2bmdars fills a buffer of 512 words (upper word of each LW first) and "
         "sets the first DAR entry; each l2bmdarw writes four words. Beside l2bmdars it sends what the buffer held before.",
            "One word a cycle is documented.", "device/engine/network.py: _dars, _darw"),
@@ -104,6 +114,8 @@ CHOICES: tuple[Choice, ...] = (
         "p: it covers a part.", "Total and partial.", "device/isa/rules.py: _assertion"),
     Choice("masked word writes", "inferred", "A W write is guarded by bits 0 and 1 "
         "whatever its address.", "The mask acts before the narrowing.", "device/engine/decoder.py: guards"),
+    Choice("forwards of flushed results", "chosen", "A forward register shows the result after its zero flush.",
+           "The flush comes before the write.", "device/engine/decoder.py: Decoder._flush"),
     # hazards
     Choice("hazards .2 to .5", "chosen", "Fewer than 3 steps between are reported as "
         "unknown, for any address.", "The rules exist; all known code keeps 3.",
@@ -140,6 +152,10 @@ CHOICES: tuple[Choice, ...] = (
         "none; mixtures are errors.", "Not documented.", "device/timing.py: form_of"),
     Choice("PDM without a group", "chosen", "In mvb, mvd and mvr a PDM without @ "
         "is that of group 0.", "The one that the host reaches.", "device/timing.py: Side"),
+    Choice("signs of matrix writes", "chosen", "mwrite sources take e and r, and no sign.", "Only these two are mentioned.",
+           "device/isa/parser.py: _check_form"),
+    Choice("texts of errors", "chosen", "Our own; they name the thing, the fact and what to do.",
+           "The official texts are not public.", "device/isa/diagnostics.py: Diagnostic"),
     Choice("machine words", "chosen", "Not produced: the text form is the "
         "interchange format.", "Field contents are not public.", "device/isa/printer.py"),
 )  # fmt: skip

@@ -328,6 +328,31 @@ def test_forwards_hold_what_was_flushed_but_not_what_was_cut(machine, run):
     assert words(machine, "lm0", 0, 8) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.parametrize("line", ["l1bmm $lbi $ln0v; l1bmm $lb64 $lr0v", "l1bmm $lb64 $lr0v; l1bmm $lbi $ln0v"])
+def test_the_order_in_a_line_does_not_count(filled, run, line):
+    """Of two transfers to the PEs $lbf shows that of L1BM."""
+    run(f"l1bmm@3 $lm0v $lbi\n{line}\nlpassa $lbf $ls0v")
+    got = [lws(filled, space, 2, 1, P)[0] for space in ("lm1", "grf0", "grf1")]
+    assert got == [1 << 32 | pe(3, 3, 1), B << 32 | 69, B << 32 | 69]
+
+
+#: instruction, $lr0, result: what the choices about floor and ftoi say
+CORNERS = [
+    ("ffloor", 0x3F7FFFFF80000001, 0x0000000080000000),  # below 1: +0; a negative zero loses its mantissa only
+    ("ffloor", 0xFF8000017F812345, 0xFF8000017F812345), ("ffloor", 0xBF000000CB000001, 0xBF800000CB000001),
+    ("fftoi", 0x7F800000FF800000, 0x7FFFFFFF80000000), ("ufftoi", 0xFF800000C0700000, 0xFFFFFFFF00000003),
+    ("fftoi", 0xCF00000080000001, 0x8000000000000000), ("hftoi", 0x7E00FE00BE004080, 0x7FFF8000FFFF0002),
+    ("dftoi", 0xC3E0000000000000, 0x8000000000000000), ("udftoi", 0x43EFFFFFFFFFFFFF, 0xFFFFFFFFFFFFF800),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name,x,expected", CORNERS)
+def test_corners_of_rounding(machine, run, name, x, expected):
+    machine.write("grf0", 0, np.array([x >> 32, x & 0xFFFFFFFF], np.uint32))
+    run(f"{name} $lr0 $ln0")
+    assert hexes(lws(machine, "lm1", 0, 1)) == hexes([expected])
+
+
 # --- debug statements --------------------------------------------------------------------------------------------------------
 #: statements that write, statement that reads, the lines without their comments. Block floats have no hidden bit: the
 #: first mantissa bit is worth 2^(exponent - bias).
