@@ -15,7 +15,7 @@ from mlsdk.errors import MLSDKError
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.placed import PlacedNode
 from mlsdk.pipeline.ir.scheme import Scheme
-from mlsdk.pipeline.ops.emitters.elementwise import ROOMS, Task, compute_dtype, program_of
+from mlsdk.pipeline.ops.emitters.elementwise import INPUTS, Task, compute_dtype, program_of, room_of
 from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused, step_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _merged(
         first = (step,)
     assert isinstance(first, tuple)
     mine = list(dict.fromkeys([*(n for n in inputs if n != name), *source.node.inputs]))
-    if len(mine) not in ROOMS or len(first) + len(steps) > MOST_STEPS:
+    if len(mine) not in INPUTS or len(first) + len(steps) > MOST_STEPS:
         return None
     theirs = [mine.index(n) for n in source.node.inputs]
     result = len(mine) + len(first) - 1
@@ -88,7 +88,7 @@ def _merged(
     )
     types = tuple(map(planner.device_dtype, mine))
     try:
-        program_of(Task(Fused(joined), compute_dtype((*types, dtype)), types, dtype))
+        program_of(Task(Fused(joined), compute_dtype((*types, dtype)), types, dtype), room_of([""] * len(types)))
     except MLSDKError:
         return None
     return mine, joined

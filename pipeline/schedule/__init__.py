@@ -1,5 +1,7 @@
 """The schedule phase: Placed becomes a Plan."""
 
-from mlsdk.pipeline.schedule.schedulers import ScheduleOptions, schedule
+from mlsdk.pipeline.schedule.options import ScheduleOptions
+from mlsdk.pipeline.schedule.schedulers import SCHEDULERS, schedule
+from mlsdk.pipeline.schedule.search import Record
 
-__all__ = ["ScheduleOptions", "schedule"]
+__all__ = ["SCHEDULERS", "Record", "ScheduleOptions", "schedule"]

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from mlsdk.device import spec
 from mlsdk.errors import ScheduleError
-from mlsdk.pipeline.ir.placed import Placed
+from mlsdk.pipeline.ir.placed import Placed, PlacedNode
 from mlsdk.pipeline.ir.plan import CONSTANT, INPUT, OUTPUT, WORK, Segment, Slot, Step
 
 ALIGN = 64
 
 
 def assign(placed: Placed, steps: Sequence[Step]) -> tuple[dict[str, Slot], dict[str, Segment]]:
-    """A slot for every value. Raises ScheduleError when a group's DRAM is too small, with the bytes needed."""
+    """A slot for every value that is ever in DRAM. Raises ScheduleError when a group's DRAM is too small, with the bytes
+    needed."""
     slots: dict[str, Slot] = {}
     segments: dict[str, Segment] = {}
     nodes = {p.node.name: p for p in placed.nodes}
@@ -40,23 +41,26 @@ def assign(placed: Placed, steps: Sequence[Step]) -> tuple[dict[str, Slot], dict
 
     last: dict[str, int] = {}
     for at, step in enumerate(steps):
-        for name in nodes[step.node].node.inputs:
-            if name:
+        here = {i for i, _ in step.reads}
+        for i, name in enumerate(nodes[step.node].node.inputs):
+            if name and i not in here:
                 last[base(name)] = at
+        for name in _stored(nodes[step.node], step):
+            last[name] = at
     free = _FreeList()
     live: list[tuple[int, str]] = []
     for at, step in enumerate(steps):
-        for name in nodes[step.node].node.outputs:
-            if name and name not in source and name not in slots:
+        for name in _stored(nodes[step.node], step):
+            if name not in source and name not in slots:
                 slots[name] = Slot(WORK, free.take(_size(placed, name)))
-                live.append((last.get(name, at), name))
+                live.append((last[name], name))
         for entry in [e for e in live if e[0] <= at]:
             live.remove(entry)
             free.give(slots[entry[1]].offset, _size(placed, entry[1]))
     if free.high:
         segments[WORK] = Segment(WORK, WORK, free.high)
     for name in placed.values:
-        if name not in slots and name in source:
+        if name not in slots and name in source and base(name) in slots:
             slots[name] = slots[base(name)]
     total = sum(s.size for s in segments.values())
     if total > spec.DRAM_LW:
@@ -65,6 +69,11 @@ def assign(placed: Placed, steps: Sequence[Step]) -> tuple[dict[str, Slot], dict
             f"largest: {', '.join(s.name for s in sorted(segments.values(), key=lambda s: -s.size)[:3])}"
         )
     return slots, segments
+
+
+def _stored(placed: PlacedNode, step: Step) -> list[str]:
+    """The results of a step that go to DRAM."""
+    return [name for o, name in enumerate(n for n in placed.node.outputs if n) if o not in step.only]
 
 
 def _size(placed: Placed, name: str) -> int:

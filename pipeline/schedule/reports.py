@@ -3,40 +3,71 @@
 from __future__ import annotations
 
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
-from mlsdk.pipeline.ir.placed import Placed
-from mlsdk.pipeline.ir.plan import Plan
+from mlsdk.pipeline.ir.placed import VIEW, Placed
+from mlsdk.pipeline.ir.plan import Home, Plan
 
 
 def l3ir_text(placed: Placed, plan: Plan) -> bytes:
-    """One line for each node in the order in which it runs; MNCoreDownload and MNCoreUpload say what moves where."""
+    """One line for each node in the order in which it runs. MNCoreDownload and MNCoreUpload say what moves from and to DRAM,
+    MNCoreForget that an LM no longer holds a value; operands and results that have no such line are in LM."""
     nodes = {p.node.name: p for p in placed.nodes}
     lines = [f"# scheduler {plan.scheduler}", "# segments (LW in each group's DRAM)"]
     lines += [f"#   {s.name:40} {s.kind:9} {s.size}" for s in plan.segments.values()]
-    for step in plan.steps:
+    forgotten = _forgotten(placed, plan)
+    for at, step in enumerate(plan.steps):
         p = nodes[step.node]
-        if p.emitter == "view":
+        if p.emitter == VIEW:
             source = p.node.inputs[0]
             lines.append(
                 f"{p.node.outputs[0]} = {p.node.op}({source})  # a view: {_where(placed, plan, p.node.outputs[0])}"
             )
             continue
-        for name in p.node.inputs:
-            if name:
+        reads = dict(step.reads)
+        for i, name in enumerate(p.node.inputs):
+            if name and i not in reads:
                 lines.append(f"MNCoreDownload({name})  # {_where(placed, plan, name)}")
         attrs = ", ".join(f"{k}={v}" for k, v in p.node.attrs.items() if not hasattr(v, "shape"))
         how = p.emitter + (f":{p.kernel}" if p.kernel else "")
+        outputs = [name for name in p.node.outputs if name]
+        homes = [_home(p.node.inputs[i], h) for i, h in step.reads] + [_home(outputs[o], h) for o, h in step.keeps]
         lines.append(
-            f"{', '.join(p.node.outputs)} = {p.node.op}({', '.join(p.node.inputs)}; {attrs})  # {p.node.name} [{how}]"
+            f"{', '.join(p.node.outputs)} = {p.node.op}({', '.join(p.node.inputs)}; {attrs})  # "
+            + " ".join([p.node.name, f"[{how}]", *homes])
         )
-        for name in p.node.outputs:
-            if name:
+        for o, name in enumerate(outputs):
+            if o not in step.only:
                 lines.append(f"MNCoreUpload({name})  # {_where(placed, plan, name)}")
+        lines += [f"MNCoreForget({name})  # {home.space}+{home.word}" for name, home in forgotten.get(at, ())]
     return ("\n".join(lines) + "\n").encode()
 
 
+def _home(name: str, home: Home) -> str:
+    return f"{name}@{home.space}+{home.word}"
+
+
+def _forgotten(placed: Placed, plan: Plan) -> dict[int, list[tuple[str, Home]]]:
+    """Step -> the values that live in LM until then."""
+    nodes = {p.node.name: p for p in placed.nodes}
+    last: dict[tuple[str, int], int] = {}  # (value, step that made it) -> step
+    made: dict[Home, tuple[str, int]] = {}
+    homes: dict[tuple[str, int], Home] = {}
+    for at, step in enumerate(plan.steps):
+        for _, home in step.reads:
+            last[made[home]] = at
+        outputs = [name for name in nodes[step.node].node.outputs if name]
+        for o, home in step.keeps:
+            made[home] = outputs[o], at
+            last[made[home]], homes[made[home]] = at, home
+    found: dict[int, list[tuple[str, Home]]] = {}
+    for key, at in last.items():
+        found.setdefault(at, []).append((key[0], homes[key]))
+    return found
+
+
 def _where(placed: Placed, plan: Plan, name: str) -> str:
-    v, slot = placed.values[name], plan.slots[name]
-    return f"{v.device_dtype}{list(v.shape)} {v.layout} at {slot.segment}+{slot.offset}, {v.image.group_size} LW"
+    v, slot = placed.values[name], plan.slots.get(name)
+    at = f"at {slot.segment}+{slot.offset}" if slot else "in LM"
+    return f"{v.device_dtype}{list(v.shape)} {v.layout} {at}, {v.image.group_size} LW"
 
 
 def l3ir_onnx(placed: Placed) -> bytes:

@@ -1,35 +1,88 @@
-"""The schedulers by name."""
+"""The schedulers by name, and what they decide as a Plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from mlsdk.errors import ScheduleError
-from mlsdk.pipeline.ir.placed import Placed
-from mlsdk.pipeline.ir.plan import Plan, Step
+from mlsdk.pipeline.ir.placed import VIEW, Placed
+from mlsdk.pipeline.ir.plan import Home, Plan, Step
+from mlsdk.pipeline.ops.emitters.home import GRAIN, LM
 from mlsdk.pipeline.schedule.addresses import assign
+from mlsdk.pipeline.schedule.always_from_dram import always_from_dram
+from mlsdk.pipeline.schedule.auto_recompute_sa import auto_recompute_sa
+from mlsdk.pipeline.schedule.options import ScheduleOptions
+from mlsdk.pipeline.schedule.problem import Problem, bases, problem_of
+from mlsdk.pipeline.schedule.residence import Schedule
+from mlsdk.pipeline.schedule.reuse_consecutive import reuse_consecutive
+from mlsdk.pipeline.schedule.search import Record
+from mlsdk.pipeline.schedule.spill_opt import spill_opt
+
+Scheduler = Callable[[Problem, ScheduleOptions, Record], Schedule]
+
+#: each in a file of its own, which says how it works
+SCHEDULERS: dict[str, Scheduler] = {
+    "always_from_dram": always_from_dram,
+    "reuse_consecutive": reuse_consecutive,
+    "spill_opt": spill_opt,
+    "auto_recompute_sa": auto_recompute_sa,
+}
 
 
-@dataclass(frozen=True)
-class ScheduleOptions:
-    scheduler: str = "always_from_dram"
-
-
-def schedule(placed: Placed, options: ScheduleOptions | None = None) -> Plan:
-    """The order of the nodes and the addresses of the values."""
+def schedule(placed: Placed, options: ScheduleOptions | None = None, record: Record | None = None) -> Plan:
+    """The order of the nodes, and the places of the values. ScheduleError where there is no such scheduler, or no room."""
     options = options or ScheduleOptions()
     found = SCHEDULERS.get(options.scheduler)
     if found is None:
         raise ScheduleError(f"there is no scheduler {options.scheduler}; choose one of {', '.join(SCHEDULERS)}")
-    steps = found(placed)
+    if found is always_from_dram and options.sram_budget >= 1:  # nothing has to be measured
+        steps = tuple(Step(p.node.name) for p in placed.nodes)
+    elif options.measure is None:
+        raise ScheduleError(f"the scheduler {options.scheduler} compares costs; give ScheduleOptions a `measure`")
+    else:
+        problem = problem_of(placed, options.measure, options.sram_budget)
+        steps = steps_of(placed, problem, found(problem, options, record or Record()))
     slots, segments = assign(placed, steps)
     return Plan(options.scheduler, steps, slots, segments)
 
 
-def always_from_dram(placed: Placed) -> tuple[Step, ...]:
-    """The graph's own order; every node takes its operands from DRAM and puts its results there."""
-    return tuple(Step(p.node.name) for p in placed.nodes)
+def steps_of(placed: Placed, problem: Problem, schedule: Schedule) -> tuple[Step, ...]:
+    """The turns of a schedule as steps; a view comes right behind what it is a view of."""
+    base = bases(placed)
+    views: dict[str, list[str]] = {}
+    for p in placed.nodes:
+        if p.emitter == VIEW:
+            views.setdefault(base[p.node.outputs[0]], []).append(p.node.name)
+    made = {item.name for item in problem.items}
+    steps = [Step(name) for source, names in views.items() if source not in made for name in names]
+    reads: dict[int, list[tuple[int, Home]]] = {}
+    keeps: dict[int, list[tuple[int, Home]]] = {}
+    for s in schedule.stays:
+        home = Home(LM[s.bank], 2 * GRAIN * s.address)
+        keeps.setdefault(s.made, []).append((s.result, home))
+        for position, operand in s.hits:
+            reads.setdefault(position, []).append((operand, home))
+    seen: set[int] = set()
+    for position, turn in enumerate(schedule.order):
+        stored = schedule.lives[position].stored
+        only = tuple(o for o, s in enumerate(stored) if not s)
+        note = _note(problem, turn, position, schedule, turn in seen)
+        mine = tuple(sorted(reads.get(position, ()))), tuple(sorted(keeps.get(position, ())))
+        steps.append(Step(problem.turns[turn].name, note, *mine, only))
+        if turn not in seen:
+            steps += [
+                Step(name) for item in problem.turns[turn].makes for name in views.get(problem.items[item].name, ())
+            ]
+        seen.add(turn)
+    return tuple(steps)
 
 
-SCHEDULERS: dict[str, Callable[[Placed], tuple[Step, ...]]] = {"always_from_dram": always_from_dram}
+def _note(problem: Problem, turn: int, position: int, schedule: Schedule, again: bool) -> str:
+    """What a person wants to know of a turn."""
+    found = ["computed again"] if again else []
+    for s in schedule.stays:
+        if s.made == position:
+            only = s.result in [o for o, stored in enumerate(schedule.lives[position].stored) if not stored]
+            where = "stays in" if only else "goes to DRAM and stays in"
+            found.append(f"{problem.items[s.item].name} {where} {LM[s.bank]} for {len(s.hits)} reads")
+    return "; ".join(found)

@@ -1,5 +1,5 @@
 """The simulate phase: a Plan becomes a Timeline, by emitting the program and counting its steps."""
 
-from mlsdk.pipeline.simulate.simulate import simulate
+from mlsdk.pipeline.simulate.simulate import measure, simulate
 
-__all__ = ["simulate"]
+__all__ = ["measure", "simulate"]

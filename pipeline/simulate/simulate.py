@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlsdk.device import spec
+from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import Placed
 from mlsdk.pipeline.ir.plan import Plan
 from mlsdk.pipeline.ir.timeline import Flow, Row, Timeline
@@ -11,6 +14,12 @@ from mlsdk.pipeline.simulate.clock import Clock
 
 #: moves kept for the trace; a longer program's trace holds its nodes only
 FLOW_LIMIT = 20_000
+
+
+def measure(statements: Sequence[m.Statement]) -> tuple[int, int]:
+    """Steps and DRAM traffic (LW, all groups) of instructions that start when nothing is under way."""
+    clock = Clock()
+    return clock.run(statements), clock.dram_lw
 
 
 def simulate(placed: Placed, plan: Plan) -> Timeline:

@@ -31,12 +31,25 @@ TILE_LIMIT = 128  # LM addresses of a tile: an operand and the constants must fi
 L2BM_BUDGET = 32768 - 1024
 TABLE = L2BM_BUDGET  # where a table of constants comes to L2BM
 _FREE = {"r": 16, "s": 16}
-#: by number of inputs, where they, the result and the constants lie
-ROOMS = {
-    1: Room(("m",), "n", ("r", "s", "m"), _FREE),
-    2: Room(("m", "n"), "r", ("s", "r", "m", "n"), _FREE),
-    3: Room(("m", "n", "s"), "r", ("s", "r", "m", "n"), _FREE),
-}
+#: by number of inputs, the memories that they are read from, one each
+INPUTS = {1: "m", 2: "mn", 3: "mns"}
+_LETTER = {m.LM0: "m", m.LM1: "n"}
+
+
+def room_of(homes: Sequence[str], left: str = "") -> Room:
+    """Where the operands and the constants lie, for inputs that live in these memories and a result that is left in `left` ("":
+    in DRAM). What lives in LM is read where it lives, if no other input is read there. One input leaves the result in the other
+    LM, more leave it in GRF0."""
+    if len(homes) == 1:
+        read = homes[0] or ("n" if left == "m" else "m")
+        return Room((read,), "n" if read == "m" else "m", ("r", "s", read), _FREE)
+    chosen: dict[int, str] = {}
+    for i, letter in enumerate(homes):
+        if letter and letter not in chosen.values():
+            chosen[i] = letter
+    others = iter([letter for letter in INPUTS[len(homes)] if letter not in chosen.values()])
+    places = [chosen.get(i) or next(others) for i in range(len(homes))]
+    return Room(tuple(places), "r", ("s", "r", "m", "n"), _FREE)
 
 
 def unit_map(out: Scheme, operand: Scheme) -> np.ndarray:
@@ -102,7 +115,7 @@ class Task:
 class Program:
     """A task woven for several numbers of groups. Raises EmitError where it needs more than there is."""
 
-    def __init__(self, task: Task):
+    def __init__(self, task: Task, room: Room):
         narrow = [_is_narrow(dtype, task.compute) for dtype in task.inputs]
         pen = Formula(task.compute, HALF if task.out == HALF else task.compute, narrow)
         values = [pen.input(i) for i in range(len(task.inputs))]
@@ -113,7 +126,7 @@ class Program:
         constants = {v.word for op in order(self.result) for v in op.sources if isinstance(v, Constant)}
         if len(constants) > CONSTANTS_LIMIT:
             raise EmitError(f"the kernel has {len(constants)} constants; {CONSTANTS_LIMIT} have a place")
-        self.room = ROOMS[len(task.inputs)]
+        self.room = room
         self.woven: dict[int, Woven] = {}
         self.most = most_groups(self.weave(1))
 
@@ -140,8 +153,8 @@ def _is_narrow(dtype: str, compute: str) -> bool:
 
 
 @lru_cache(maxsize=512)
-def program_of(task: Task) -> Program:
-    return Program(task)
+def program_of(task: Task, room: Room) -> Program:
+    return Program(task, room)
 
 
 # ---- emission -------------------------------------------------------------------------------------------------
@@ -182,7 +195,8 @@ def emit_formula(
 ) -> tuple[Asm, dict[str, np.ndarray]]:
     """A formula applied to each element. Gives the program and its constants in DRAM."""
     task = Task(formula, compute, tuple(t.dtype for t in inputs), out.dtype, tuple(sorted((attrs or {}).items())), mask)
-    program = program_of(task)
+    homes = [_LETTER[t.home.space] if t.home is not None else "" for t in (*inputs, out)]
+    program = program_of(task, room_of(homes[:-1], homes[-1]))
     asm = Asm()
     assert out.scheme is not None
     parts = parts_of(out, compute)

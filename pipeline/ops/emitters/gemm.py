@@ -202,8 +202,12 @@ def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, co
     mode = p.mode
     weights.start(loops.of("b"))
     part_a = Range.of(p.a, at * p.lw_a, (at + count) * p.lw_a)
-    bulk_download(asm, part_a, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("a"), p.parts)
-    units = _blocks_in_lm(p, part_a, at, count)
+    first = 2 * (at * p.lw_a - part_a.lo)
+    if p.a.home is not None and p.a.home.space == m.LM1 and not loops.of("a") and p.a.pad != "any":
+        first = p.a.home.word + 2 * at * p.lw_a
+    else:
+        bulk_download(asm, part_a, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("a"), p.parts)
+    units = _blocks_in_lm(p, first, part_a.addresses, count)
     if p.a.pad == "any" and p.k % BLOCK and p.a.scheme.lane is not None:  # type: ignore[union-attr]
         clear_tail(asm, p.a, m.LM1, units[p.kb - 1 :: p.kb], p.k % BLOCK)
     _to_block_float(asm, mode, p.a.dtype, units)
@@ -228,12 +232,12 @@ def consecutive_rows(count: int, a_row: int, a_lane: int, c_base: int, c_row: in
     )
 
 
-def _blocks_in_lm(p: Product, part: Range, at: int, count: int) -> list[int]:
-    """The words of LM1 at which the lane blocks of `count` rows came to lie: row after row, block after block."""
+def _blocks_in_lm(p: Product, first: int, part: int, count: int) -> list[int]:
+    """The words of LM1 at which the lane blocks of `count` rows lie: row after row, block after block. The first is at
+    `first`; each of `p.parts` has taken `part` LW."""
     local = local_blocks(p.a)
-    first = 2 * (at * p.lw_a - part.lo)
     return [
-        first + 2 * (block // local * part.addresses + (row * local + block % local) * p.unit_a)
+        first + 2 * (block // local * part + (row * local + block % local) * p.unit_a)
         for row in range(count)
         for block in range(p.kb)
     ]

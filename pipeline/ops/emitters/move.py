@@ -27,7 +27,7 @@ from mlsdk.pipeline.ops.emitters.pieces import LB_SIZE, LC_SIZE
 from mlsdk.pipeline.ops.emitters.places import Map, Move
 from mlsdk.pipeline.ops.emitters.repeats import Repeat, repeats
 from mlsdk.pipeline.ops.emitters.slots import start_fills
-from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, finish_upload, start_upload
+from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, finish_upload, settle_at_home, start_upload
 
 BUFFERS = 4  # L2BM: pieces of this stage and of the next ones,
 LC_OUT, LC_OUT_SIZE = BUFFERS * LC_SIZE, 4096  # two parts of a result,
@@ -43,10 +43,10 @@ def emit_move(
     `fill`: the bits of what stands where no source does."""
     if any(s.dtype != result.dtype for s in sources):
         raise EmitError(f"a move cannot change dtypes: {[s.dtype for s in sources]} to {result.dtype}")
-    move = Move([s.image for s in sources], result.image, where)
+    move = Move([s.image for s in sources], result.image, where, everywhere=result.home is not None)
     addresses, loops = repeats(move, clean)
     lots = Lots(move, ordered(move, addresses), clean, bool(fill))
-    mover = _Mover(sources, replace(result, image=move.result), move.holder.held)
+    mover = _Mover(sources, replace(result, image=move.result), move.holder.held, result)
     mover.prepare(fill)
     if loops:
         mover.in_loops(list(lots.stages()), loops)
@@ -69,9 +69,10 @@ def ring(count: int) -> tuple[int, list[int]]:
 
 
 class _Mover:
-    def __init__(self, sources: Sequence[Tensor], result: Tensor, held: Sequence[np.ndarray]):
+    def __init__(self, sources: Sequence[Tensor], result: Tensor, held: Sequence[np.ndarray], shown: Tensor):
+        """`result` as all PEs see it, `shown` as it is."""
         self.asm = Asm()
-        self.sources, self.result = sources, result
+        self.sources, self.result, self.shown = sources, result, shown
         self.picker = Picker(self.asm, held, LC_TABLE, LB_OUT)
         self.results: list[list[int]] = []  # moves of results under way
         self.given = 0
@@ -231,7 +232,15 @@ class _Mover:
             lc = LC_OUT + LC_OUT_SIZE * (self.given % 2)
             finish_upload(self.asm, piece, lc, LB_OUT, m.GRF0, word + 2 * (at - lo))
             self.results.append(start_upload(self.asm, piece, lc, strides))
+            if self.shown.home is not None:
+                self._settle_at_home(piece, lc, strides)
             self.given += 1
+
+    def _settle_at_home(self, piece: Range, lc: int, strides: tuple[int, ...]) -> None:
+        """A part of the result from L2BM to LM."""
+        times = self.result.image.lw_per_address // self.shown.image.lw_per_address
+        part = Range.of(self.shown, piece.lo * times, min(piece.hi * times, self.shown.image.addresses))
+        settle_at_home(self.asm, part, lc, LB_OUT, LB_SIZE, tuple(s * times for s in strides))
 
     def _settle(self) -> None:
         for tags in self.results:

@@ -97,9 +97,10 @@ def runs_of(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], lis
 
 
 class Holder:
-    """The elements that an image's places hold. Where a layout holds copies, those that an upload takes are filled."""
+    """The elements that an image's places hold. Where a layout holds copies, those that an upload takes are filled, or those in
+    all L2Bs (`everywhere`)."""
 
-    def __init__(self, image: Image):
+    def __init__(self, image: Image, everywhere: bool = False):
         self.image = image
         self.per = PER_LW[image.dtype]
         extent = {**EXTENT, W: self.per}
@@ -111,7 +112,8 @@ class Holder:
                 if sub.n > 1:
                     self.terms[sub.level].append((axis, weight, sub))
                 weight *= sub.n
-        for copy in [*image.copy_terms(), *([] if image.l2b_spread else [Sub(4, L2B, 2)])]:
+        l2bs = [] if image.l2b_spread else [Sub(8, L2B, 1) if everywhere else Sub(4, L2B, 2)]
+        for copy in [*image.copy_terms(), *l2bs]:
             self.terms[copy.level].append((-1, 0, copy))
         for found in self.terms.values():
             found.sort(key=lambda t: -t[2].stride)
@@ -216,11 +218,12 @@ def links_of(take: Take, result: Sequence[int], image: Image) -> list[Link] | No
 
 
 class Move:
-    """Which place of which source each place of a result takes; images as all PEs see them."""
+    """Which place of which source each place of a result takes; images as all PEs see them. `everywhere`: copies in all L2Bs
+    are made."""
 
-    def __init__(self, sources: Sequence[Image], result: Image, where: Map):
+    def __init__(self, sources: Sequence[Image], result: Image, where: Map, everywhere: bool = False):
         sources, result = [seen(image) for image in sources], seen(result)
-        self.holder = Holder(result)
+        self.holder = Holder(result, everywhere)
         self.sources, self.result, self.where = sources, result, where
         self.links: list[list[Link]] | None = None
         if not callable(where):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlsdk.device.isa import model as m
+from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
@@ -120,8 +121,9 @@ def start_upload(
     return result
 
 
-def _down_steps(image: Image, count: int, lc: int, lb: int, space: str, word: int) -> tuple[list, list]:
-    """(L2BM lines, [(L1BM line, number of L2BM lines it needs)]) that bring `count` addresses to `space` at `word`."""
+def _down_steps(image: Image, count: int, lc: int, lb: int, space: str, word: int, exact: bool) -> tuple[list, list]:
+    """(L2BM lines, [(L1BM line, number of L2BM lines it needs)]) that bring `count` addresses to `space` at `word`. `exact`:
+    nothing is written behind them."""
     lb_size = count * (64 if image.mab_spread else 4)
     each = 32 if image.l1b_spread else 64  # LW of L1BM per L2BM step
     wide = 256 if image.l1b_spread else 64
@@ -131,12 +133,21 @@ def _down_steps(image: Image, count: int, lc: int, lb: int, space: str, word: in
     if image.mab_spread:
         for a in range(0, count, 4):
             need = -(-min((a + 4) * 64, lb_size) // each)
-            l1.append((f"l1bmd $lb{lb + 64 * a} {vec(space, _words(word, a, 4), 2)}", need))
+            mask = _first_cycles(count - a) if exact else ""
+            l1.append((f"l1bmd $lb{lb + 64 * a} {vec(space, _words(word, a, 4), 2)}{mask}", need))
     else:
         for a in range(0, count, 8):
             need = -(-min((a + 8) * 4, lb_size) // each)
-            l1.append((f"l1bmm $llb{lb + 4 * a} {vec(space, [word + 2 * a + 4 * c for c in range(4)], 4)}", need))
+            if exact and count % 2:
+                raise EmitError(f"{count} long words of a value cannot be left in LM: two are written at a time")
+            mask = _first_cycles((count - a) // 2) if exact else ""
+            l1.append((f"l1bmm $llb{lb + 4 * a} {vec(space, [word + 2 * a + 4 * c for c in range(4)], 4)}{mask}", need))
     return l2, l1
+
+
+def _first_cycles(count: int) -> str:
+    """The mask of a destination that is written in the first cycles only."""
+    return "" if count >= 4 else "/" + "1" * count + "0" * (4 - count)
 
 
 def _words(word: int, address: int, count: int) -> list[int]:
@@ -144,11 +155,12 @@ def _words(word: int, address: int, count: int) -> list[int]:
 
 
 def finish_download(
-    asm: Asm, part: Range, lc: int, lb: int, space: str, word: int, strides: tuple[int, ...] = ()
+    asm: Asm, part: Range, lc: int, lb: int, space: str, word: int, strides: tuple[int, ...] = (), exact: bool = False
 ) -> None:
     """From L2BM at `lc` (its moves awaited) through L1BM at `lb` into `space` from word address `word` on, which advances by
-    `strides` words in the enclosing loops."""
-    pipeline(asm, *_down_steps(part.tensor.image, part.addresses, lc, lb, space, word), distance=2, strides=strides)
+    `strides` words in the enclosing loops. `exact`: nothing is written behind the part."""
+    lines = _down_steps(part.tensor.image, part.addresses, lc, lb, space, word, exact)
+    pipeline(asm, *lines, distance=2, strides=strides)
 
 
 def settle_at_home(asm: Asm, part: Range, lc: int, lb: int, lb_size: int, strides: tuple[int, ...] = ()) -> None:
@@ -158,7 +170,7 @@ def settle_at_home(asm: Asm, part: Range, lc: int, lb: int, lb_size: int, stride
     assert home is not None
     for piece in _pieces(part, 1 << 30, lb_size):
         at = lc + (piece.lo - part.lo) * image.lw_per_address
-        finish_download(asm, piece, at, lb, home.space, home.word + 2 * piece.lo, tuple(2 * s for s in strides))
+        finish_download(asm, piece, at, lb, home.space, home.word + 2 * piece.lo, tuple(2 * s for s in strides), True)
 
 
 def pipeline(

@@ -27,7 +27,14 @@ from mlsdk.pipeline.ir.scheme import QUAD_LW
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.slots import Slot, fill_slots
-from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, finish_download, pipeline, start_download
+from mlsdk.pipeline.ops.emitters.transfer import (
+    Range,
+    Tensor,
+    finish_download,
+    pipeline,
+    settle_at_home,
+    start_download,
+)
 
 # L2BM: rows of the input, rows of the result, and what is left for weights. L1BM: below are weights, above is bias.
 BORDER = "const0"  # symbol of the row that stands for those outside the input
@@ -486,12 +493,18 @@ def _cuts(size: int) -> list[int]:
 
 
 def start_results(asm: Asm, window: Window, tile: Rows, y: Tensor) -> list[int]:
-    """Moves of a tile's finished rows from L2BM to DRAM."""
+    """Moves of a tile's finished rows from L2BM to DRAM, and to where they live in LM."""
     image, lw = y.image, 4 * QUAD_LW[y.dtype]
     at = window.y.row_address(tile.image, tile.row) * lw
     tags = []
     for half in range(image.l2bs_used):
         dst = m.Operand(m.DRAM, at + half * image.l2b_size, m.LW, symbol=y.symbol)
         src = m.Operand(m.L2BM, LC_OUT, m.LW, block=half)
-        tags.append(asm.move("mvp", src, dst, tile.rows * row_lw(window.y, y.dtype)))
+        if y.symbol:
+            tags.append(asm.move("mvp", src, dst, tile.rows * row_lw(window.y, y.dtype)))
+    if y.home is not None:
+        if not image.l2b_spread:
+            raise EmitError("results of one L2B cannot be left in the LM of all")
+        lo, each = at // image.lw_per_address, row_lw(window.y, y.dtype) // image.lw_per_address
+        settle_at_home(asm, Range(y, lo, lo + tile.rows * each), LC_OUT, LB_ROWS, LB_ROWS_SIZE)
     return tags

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Room:
     inputs: tuple[str, ...]
     out: str
     constants: tuple[str, ...]
-    slots: Mapping[str, int]
+    slots: Mapping[str, int] = field(hash=False)
 
 
 @dataclass(frozen=True)

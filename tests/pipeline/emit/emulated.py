@@ -34,9 +34,9 @@ def graph_of(op, inputs, outputs, attrs=None, constants=None):
     return Graph("g", tuple(inputs), tuple(outputs), (node,), values, constants)
 
 
-def compiled(graph, float_dtype="float"):
+def compiled(graph, float_dtype="float", options=None):
     placed, _ = plan(graph, LayoutOptions(float_dtype))
-    the_plan = schedule(placed)
+    the_plan = schedule(placed, options)
     program, tables = link(placed, the_plan)
     return placed, the_plan, program, tables
 
@@ -62,9 +62,13 @@ def fetch(address, size):
     return np.stack([_MACHINE.state.dram[g].read(address, size) for g in range(4)])
 
 
-def run(graph, inputs, float_dtype="float"):
+def run(graph, inputs, float_dtype="float", options=None):
+    """Outputs by name, and the counted steps. `options`: of the schedule."""
+    return execute_plan(graph, inputs, *compiled(graph, float_dtype, options))
+
+
+def execute_plan(graph, inputs, placed, the_plan, program, tables):
     """Outputs by name, and the counted steps."""
-    placed, the_plan, program, tables = compiled(graph, float_dtype)
     addresses = program.addresses()
     images = {addresses[name]: data for name, data in tables.items()}
     for name, value in placed.values.items():
