@@ -142,6 +142,17 @@ def _multinomial(weights: Tensor, count: int, replacement: bool = False, **ignor
     return (torch.empty_like(weights).exponential_() / weights).topk(count, -1, largest=False).indices
 
 
+@decomposes(aten.rrelu_with_noise_functional.default)
+def _rrelu(
+    x: Tensor, noise: Tensor, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False, generator: Any = None
+) -> tuple[Tensor, Tensor]:
+    """The result, and the slopes of a training step."""
+    if not training:
+        return torch.nn.functional.leaky_relu(x, (lower + upper) / 2), noise.clone()
+    slopes = torch.where(x <= 0, torch.empty_like(x).uniform_(lower, upper), 1.0)
+    return x * slopes, slopes
+
+
 # --- bags of embeddings ---
 
 SUM, MEAN, MAX = range(3)
@@ -241,6 +252,14 @@ def _embedding_bag_weights_backward(
     return each if padding < 0 else each.masked_fill(flat == padding, 0)
 
 
+@decomposes(aten.embedding_renorm.default)
+def _embedding_renorm(weight: Tensor, indices: Tensor, most: float, order: float) -> Tensor:
+    """Rows that are looked up, no longer than `most`."""
+    norms = torch.linalg.vector_norm(weight, order, 1, keepdim=True)
+    wanted = torch.zeros(len(weight), 1, dtype=torch.bool).index_fill(0, indices.flatten(), True)
+    return torch.where(wanted & (norms > most), weight * (most / (norms + 1e-7)), weight)
+
+
 # --- gradients of operators that can be taken apart ---
 
 
@@ -299,7 +318,22 @@ def _multilabel_margin_backward(grad: Tensor, x: Tensor, target: Tensor, reducti
     return gradients(lambda a: _multilabel_margin(a, target, reduction)[0], [x], grad)[0]
 
 
+@decomposes(aten._weight_norm_interface_backward.default)
+def _weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> tuple[Tensor, ...]:
+    def normed(direction: Tensor, length: Tensor) -> Tensor:
+        axes = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
+        return direction * (length / torch.linalg.vector_norm(direction, 2, axes, keepdim=True))
+
+    return gradients(normed, [v, g], grad)
+
+
 @decomposes(aten._cdist_backward.default)
 def _cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p: float, distances: Tensor) -> Tensor:
     """By the first operand; autograd asks again for the other."""
     return gradients(lambda x: torch.linalg.vector_norm(x[..., :, None, :] - b[..., None, :, :], p, -1), [a], grad)[0]
+
+
+@decomposes(aten._pdist_backward.default)
+def _pdist_backward(grad: Tensor, x: Tensor, p: float, distances: Tensor) -> Tensor:
+    first, second = torch.triu_indices(len(x), len(x), 1).unbind()
+    return gradients(lambda a: torch.linalg.vector_norm(a[first] - a[second], p, -1), [x], grad)[0]

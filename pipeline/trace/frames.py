@@ -8,11 +8,18 @@ import sysconfig
 import warnings
 from types import CodeType, FrameType
 
+import torch
+
 import mlsdk
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PACKAGE = os.path.dirname(os.path.abspath(mlsdk.__file__))
 _STDLIB = sysconfig.get_paths()["stdlib"]
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+# what stands between a call of an operator and its dispatch
+_DISPATCH = tuple(
+    os.path.join(_TORCH, name) for name in ("_ops.py", "_tensor.py", "_compile.py", "utils/_contextlib.py")
+)
 _foreign: dict[CodeType, bool] = {}
 
 
@@ -51,6 +58,15 @@ def user_line() -> str:
     """`file.py:12` of the innermost frame of the user's program; empty when there is none."""
     frame, _ = _user_frame()
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
+
+
+def torch_function() -> str:
+    """The function of torch that runs now, `_BatchNorm.forward`; empty where the user's program runs."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith((_HERE, *_DISPATCH)):
+        frame = frame.f_back
+    inside = frame is not None and frame.f_code.co_filename.startswith(_TORCH)
+    return frame.f_code.co_qualname if frame is not None and inside else ""
 
 
 def warn_user(message: str, category: type[Warning]) -> None:

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mlsdk.errors import WHAT_TO_DO, DataDependentControlFlow, Misuse, TraceError, UnsupportedOperator
 from mlsdk.pipeline.trace.decompositions import DECOMPOSITIONS
 from mlsdk.pipeline.trace.draws import Draws
-from mlsdk.pipeline.trace.frames import user_line
+from mlsdk.pipeline.trace.frames import torch_function, user_line
 from mlsdk.pipeline.trace.shadow import META, Shadow, shadow_like
 from mlsdk.pipeline.trace.shapes import quick_shapes
 
@@ -136,6 +136,18 @@ DATA_DEPENDENT = {
         "shapes are static; use torch.where(mask, x, 0), or multiply by the mask",
     ),
 }
+# What a function of torch asks of a tensor only to raise an error, as it is when there is none.
+ASSUMED = {"gaussian_nll_loss": 0}
+
+# What to write instead of functions of torch that need the value of a tensor.
+INSTEAD = {
+    "_BatchNorm.forward": "momentum=None averages over all calls so far; give the layer a number",
+    "AveragedModel.update_parameters": (
+        "write the average in the function (average.lerp_(parameter, 0.01)), or call it outside, after synchronize()"
+    ),
+    "clip_grad_norm_": "leave error_if_nonfinite out",
+}
+
 DYNAMIC_SHAPE = ("has a result whose shape depends on values", "shapes are static; use an operator with a fixed shape")
 
 
@@ -457,6 +469,8 @@ class Recorder(TorchDispatchMode):
 
         if needs_values(func, args):
             if not computable:
+                if func is aten._local_scalar_dense.default and torch_function() in ASSUMED:
+                    return ASSUMED[torch_function()]
                 what, hint = self._data_dependence(func, args)
                 raise self.misuse(DataDependentControlFlow, what, hint)
             return map_tensors(self._known_shadow, compute())
@@ -515,7 +529,9 @@ class Recorder(TorchDispatchMode):
         if func is aten.index.Tensor:
             return DATA_DEPENDENT[aten.masked_select.default]
         if func in DATA_DEPENDENT:
-            return DATA_DEPENDENT[func]
+            what, hint = DATA_DEPENDENT[func]
+            within = torch_function()
+            return (f"{what} within torch's {within}", INSTEAD.get(within, hint)) if within else (what, hint)
         return f"{func.name()} {DYNAMIC_SHAPE[0]}", DYNAMIC_SHAPE[1]
 
 

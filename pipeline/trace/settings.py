@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.distributions import Distribution
 
 from mlsdk.errors import TraceError
 from mlsdk.pipeline.ir.graph import type_text
@@ -20,6 +21,7 @@ def tracing_settings() -> Iterator[None]:
 
     - attention in its mathematical form: the gradient of the fused ones is wrong when they are traced;
     - no mkldnn kernels (`mkldnn_rnn_layer`, ...), no fused transformer layers;
+    - distributions do not check their arguments, which would need their values;
     - `torch.compiler.is_compiling()` is true, which lets optimizers keep their step count a tensor;
     - `x.data = y` writes y into x, and `x.numpy()` of a tensor of the closure gives its content, see below.
     """
@@ -32,7 +34,9 @@ def tracing_settings() -> Iterator[None]:
     math, mkldnn = get._get_math_sdp_enabled(), get._get_mkldnn_enabled()
     fast_path = torch.backends.mha.get_fastpath_enabled()
     compiling = torch.compiler._is_compiling_flag
+    checked = Distribution._validate_args
     try:
+        Distribution.set_default_validate_args(False)
         set_._set_sdp_use_flash(False)
         set_._set_sdp_use_mem_efficient(False)
         set_._set_sdp_use_cudnn(False)
@@ -50,6 +54,7 @@ def tracing_settings() -> Iterator[None]:
         set_._set_mkldnn_enabled(mkldnn)
         torch.backends.mha.set_fastpath_enabled(fast_path)
         torch.compiler._is_compiling_flag = compiling
+        Distribution.set_default_validate_args(checked)
 
 
 _DATA: Any = torch._C.TensorBase.data

@@ -123,7 +123,7 @@ def _elementwise(keeps_integers: bool, result: torch.dtype | None) -> Rule:
     def types(*args: Any, **kwargs: Any) -> list[Type] | None:
         operands = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)]
         dtype = operands[0].dtype
-        if any(operand.dtype is not dtype for operand in operands):
+        if any(operand.dtype is not dtype for operand in operands) or dtype.is_complex:
             return None
         if result is None and not dtype.is_floating_point:
             numbers = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, (float, complex))]

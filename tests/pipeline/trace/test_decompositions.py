@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from agreement import agree
 from test_gradients import gradients
 from test_state import Program
+from torch.distributions import Bernoulli, Categorical, Normal, kl_divergence
 
 from mlsdk.errors import UnsupportedOperator
 from mlsdk.pipeline.trace import trace
@@ -74,6 +75,24 @@ CASES = {
         ),
         numbers,
     ),
+    "weight_norm": (
+        lambda v, g: (torch._weight_norm(v, g), torch._weight_norm(v.t(), g.t(), 1)),
+        numbers,
+        numbers[:, :1],
+    ),
+    "pdist": (lambda a: (F.pdist(a), F.pdist(a, 1.5)), numbers),
+    "embedding_shortened": (lambda w: F.embedding(words, w.clone(), max_norm=1.2, norm_type=1.0), table),
+    "rrelu": (lambda a: F.rrelu(a), numbers),
+    "gaussian_nll": (lambda a: F.gaussian_nll_loss(a, a * 2, torch.exp(a), full=True), numbers),
+    "distributions": (
+        lambda a: (
+            Normal(a, a.exp()).log_prob(a * 0.9),
+            kl_divergence(Normal(a, a.exp()), Normal(torch.zeros(5).double(), torch.ones(5).double())),
+            Categorical(logits=a).entropy(),
+            Bernoulli(logits=a).log_prob((a > 0).double()),
+        ),
+        numbers,
+    ),
     "cdist": (lambda a, b: torch.cdist(a, b, p=1.5), numbers, numbers + 0.3),
     "cdist_2": (lambda a, b: torch.cdist(a, b), numbers, numbers[:2] * 1.3),
 }
@@ -124,6 +143,19 @@ def test_permutations():
     found = [result[key] for result in results for key in "pq"]
     assert all(sorted(each.tolist()) == list(range(50)) for each in found)
     assert len({tuple(each.tolist()) for each in found}) == 4
+
+
+def test_random_slopes():
+    def function(inputs):
+        a = inputs["x"].clone().requires_grad_()
+        y = F.rrelu(a, 0.1, 0.3, training=True)
+        return {"y": y, "g": torch.autograd.grad(y.sum(), a)[0]}
+
+    x = torch.linspace(-1, 1, 2001)
+    result = Program(function, {"x": x}, {})(x=x)
+    slopes = result["g"][x < 0]
+    assert torch.equal(result["g"][x > 0], torch.ones(1000)) and torch.equal(result["y"], x * result["g"])
+    assert slopes.min() >= 0.1 and slopes.max() <= 0.3 and abs(slopes.mean() - 0.2) < 0.01 and slopes.std() > 0.05
 
 
 @pytest.mark.parametrize("replacement", [True, False])

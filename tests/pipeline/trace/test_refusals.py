@@ -299,6 +299,28 @@ def test_torch_dynamo_is_not_needed():
     assert run.stdout.strip() == "[]", run.stderr
 
 
+@pytest.mark.parametrize(
+    ("layer", "hint"),
+    [
+        (nn.BatchNorm1d(4, momentum=None), r"torch's _BatchNorm.forward at .*give the layer a number"),
+        (
+            torch.optim.swa_utils.AveragedModel(nn.Linear(4, 4)),
+            r"AveragedModel.update_parameters at .*after synchronize",
+        ),
+    ],
+    ids=["batch_norm", "average"],
+)
+def test_values_that_torch_asks_for(layer, hint):
+    def function(inputs):
+        update = getattr(layer, "update_parameters", None)
+        return {"y": update(layer.module) if update else layer(inputs["x"])}
+
+    state = dict(layer.state_dict(keep_vars=True))
+    with pytest.raises(DataDependentControlFlow, match=hint) as caught:
+        trace(function, {"x": x}, state=state)
+    assert here(function, 2) in str(caught.value)
+
+
 def joined(inputs):
     return {"y": torch.tensor([inputs["x"].sum(), inputs["x"].max()])}
 
