@@ -28,6 +28,8 @@ __all__ = [
 MAX_UNROLLED = 1_000_000
 #: Findings of one severity that are kept; the others are counted.
 MAX_FINDINGS = 1000
+#: Loops inside each other.
+MAX_DEPTH = 100
 _KEPT_USES = 65_536
 
 
@@ -76,6 +78,10 @@ class Checker:
                     return
 
     def _loop(self, loop: m.Loop, path: tuple[int, ...], indices: tuple[int, ...]) -> None:
+        if len(path) > MAX_DEPTH:
+            text = f"loops are nested more than {MAX_DEPTH} deep"
+            self._add(Diagnostic(ERROR, "loop", text, source=self.source), path)
+            return
         if loop.count < 1:
             self._add(Diagnostic(ERROR, "loop", f"a loop runs {loop.count} times", source=self.source), path)
             return

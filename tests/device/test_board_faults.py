@@ -403,6 +403,15 @@ def test_clear_does_not_take_a_board_that_a_reset_gave_to_another(monkeypatch):
     opened[0].close()
 
 
+def test_where_none_is_free_each_holder_is_named(monkeypatch):
+    monkeypatch.setenv("MLSDK_BOARDS", "one,two")
+    with open_board("mncore2:auto") as first, open_board("mncore2:auto") as second:
+        assert (first.name, second.name) == ("one", "two")
+        with pytest.raises(DeviceBusy, match="no board is free") as error:
+            open_board("mncore2:auto")
+    assert "one is busy: held by process" in str(error.value) and "two is busy: held by process" in str(error.value)
+
+
 # --- names ---------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["9" * 5000, "²", "0x0", "1_0", "+1", " ", "0::", "mnc2p27s0:"])
 def test_words_that_are_no_board(name):

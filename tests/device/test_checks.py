@@ -200,6 +200,15 @@ def test_nested_loops():
     assert findings_of(m.Loop(100, (inner, bundle("ipassa $ls0v $lr0v", ())))) == ["hazard.9"]
 
 
+@pytest.mark.parametrize(("depth", "rules"), [(100, []), (101, ["loop"]), (400, ["loop"])])
+def test_loops_in_loops(depth, rules):
+    loop = m.Loop(1, (bundle("ipassa $lr0v $ls0"),))
+    for _ in range(depth - 1):
+        loop = m.Loop(1, (loop,))
+    assert [d.rule for d in check((loop,))] == rules
+    assert insert_nops((loop,)) == (loop,)
+
+
 def test_a_hazard_at_the_end_of_a_long_loop():
     program = (m.Loop(100_000, (bundle("ipassa $lm0v $ls0v", (0,)),)), bundle("ipassa $ls0v $lr0v"))
     assert [d.rule for d in check(program)] == ["hazard.9"]
