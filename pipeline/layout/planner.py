@@ -69,6 +69,8 @@ def plan(graph: Graph, options: LayoutOptions | None = None) -> tuple[Placed, tu
 #: operators whose result is one of their operands, up to its sign
 CHOOSES = {"Relu", "Max", "Min", "Neg", "Abs", "Identity", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"}
 MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Expand", "Split", "Concat"}
+#: nodes that wait for each other; they are planned one within the other, and Python nests no deeper than it does
+LONGEST_WAIT = 64
 #: operators that round float operands to half when float_dtype is mixed
 PRODUCTS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
 
@@ -94,6 +96,7 @@ class Planner:
         self.made: dict[str, PlacedNode] = {}
         self.read: set[str] = set()  # what nodes have as inputs
         self.waiting: dict[str, Node] = {}  # result -> its node, which is planned when the result is wanted
+        self.chain: dict[str, int] = {}  # result that waits -> how many wait for each other up to it
         self.ways: dict[str, int] = {}  # result -> how many ways there are
         self.taken: set[str] = set()  # names of nodes that the node before them computes too
 
@@ -144,6 +147,9 @@ class Planner:
             return False
         out, operands = node.outputs[0], [name for name in node.inputs if name]
         free = [n for n in operands if self.free(n) or n in self.waiting]
+        self.chain[out] = 1 + max((self.chain[n] for n in free if n in self.waiting), default=0)
+        if self.chain[out] > LONGEST_WAIT:
+            return False
         alike = any(self.shape(n) == self.shape(out) for n in free)
         others = all(self.is_constant(n) or n in free or self.value(n).size == 1 for n in operands)
         kept = self.result_dtype(node.op, operands, out) == self.device_dtype(out)
