@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -206,3 +207,27 @@ def test_a_program_is_kept_decoded_for_a_few_places(context, tmp_path):
     for n, proxies in [*enumerate(places), *enumerate(places)]:
         assert f(proxies)["y"].cpu()[0, 0] == n + 1
     assert len(f._program._loaded._variants) == 6
+
+
+def test_the_next_transfer_is_packed_while_a_program_runs(any_context, tmp_path):
+    """An execution that ends only when the next input was packed: it would wait for ever if one came after the other."""
+    f = any_context.compile(lambda i: {"y": i["x"] * 2}, {"x": torch.zeros(3, 4)}, tmp_path / "f", quiet=True)
+    now, after = (f.allocate_input_proxy() for _ in range(2))
+    now["x"].load_from(torch.ones(3, 4))
+    packed, execute, buffer = threading.Event(), f._program.run, after["x"]._value.buffer
+    waited = []
+
+    def run(bound):
+        waited.append(packed.wait(30))
+        return execute(bound)
+
+    def pack(array, name, own=buffer.pack):
+        image = own(array, name)
+        packed.set()
+        return image
+
+    f._program.run, buffer.pack = run, pack
+    result = f(now)
+    after["x"].load_from(torch.full((3, 4), 5.0), clone=False)
+    assert result["y"].cpu().tolist() == [[2.0] * 4] * 3 and waited == [True]
+    assert f(after)["y"].cpu().tolist() == [[10.0] * 4] * 3
