@@ -39,7 +39,7 @@ _BOTH = ("LayoutPlan", "Schedule")
 _FLOATS = Choice(("float", "half", "mixed", "double"))
 _PLANNERS = Choice(("lpz",), later=("bidi", "legacy"))
 _SCHEDULERS = Choice(("always_from_dram",), later=("reuse_consecutive", "spill_opt", "auto_recompute_sa"))
-_SIMULATIONS = Choice(("fake", "default", "fast", "best", "full"))
+_SIMULATIONS = Choice(("auto", "fake", "default", "fast", "best", "full"))
 _INPUTS = "layouts of inputs and outputs are given by io_spec_constraints of Context.compile"
 _PLANNED = "the planner chooses those of GEMM operands"
 

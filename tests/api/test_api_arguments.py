@@ -209,3 +209,15 @@ def test_what_the_tracer_and_the_planner_refuse_is_told_at_once(context, tmp_pat
         "aten::_linalg_svd": "test_api_arguments.py",
         "Cos": "test_api_arguments.py",
     }
+
+
+@pytest.mark.parametrize("mode", ["auto", "default", "fast", "best", "full", "fake"])
+def test_every_documented_effort_of_the_simulation(mode, context, tmp_path):
+    f = context.compile(
+        lambda i: {"y": i["x"] + 1},
+        {"x": torch.zeros(2)},
+        tmp_path / "f",
+        options={"simulation_mode": mode},
+        quiet=True,
+    )
+    assert f({"x": torch.ones(2)})["y"].cpu().tolist() == [2, 2]
