@@ -67,11 +67,19 @@ def optimize_onnx(inputs: Inputs, options: Options, services: Services) -> Outpu
 
 def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs:
     from mlsdk.pipeline.ir.graph import Graph
-    from mlsdk.pipeline.layout import LayoutOptions, fixed_from_json, plan, reports
+    from mlsdk.pipeline.layout import TRIALS, LayoutOptions, fixed_from_json, plan, reports
+    from mlsdk.pipeline.simulate import measure
 
     fixed = fixed_from_json(inputs["placements.json"]) if "placements.json" in inputs else {}
-    graph = Graph.from_onnx(inputs["model.onnx"])
-    placed, history = plan(graph, LayoutOptions(options["float_dtype"], fixed, _ops_on_host(options["envs"])))
+    told = LayoutOptions(
+        options["float_dtype"],
+        fixed,
+        _ops_on_host(options["envs"]),
+        planner=options["layout_planner"],
+        measure=measure,
+        trials=TRIALS[options["simulation_mode"]],
+    )
+    placed, history = plan(Graph.from_onnx(inputs["model.onnx"]), told)
     return {
         "placed.json": placed.to_json(),
         "layout.html": reports.layout_page(placed),

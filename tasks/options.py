@@ -37,7 +37,7 @@ _LAYOUT = ("LayoutPlan",)
 _SCHEDULE = ("Schedule",)
 _BOTH = ("LayoutPlan", "Schedule")
 _FLOATS = Choice(("float", "half", "mixed", "double"))
-_PLANNERS = Choice(("lpz",), later=("bidi", "legacy"))
+_PLANNERS = Choice(("lpz", "bidi", "legacy"))
 _SCHEDULERS = Choice(("always_from_dram",), later=("reuse_consecutive", "spill_opt", "auto_recompute_sa"))
 _SIMULATIONS = Choice(("auto", "fake", "default", "fast", "best", "full"))
 _INPUTS = "layouts of inputs and outputs are given by io_spec_constraints of Context.compile"
@@ -47,14 +47,16 @@ OPTIONS: dict[str, Option] = {
     option.name: option
     for option in (
         Option("float_dtype", "float", _FLOATS, "the precision of floating-point values", _LAYOUT),
-        Option("layout_planner", "lpz", _PLANNERS, "which planner chooses the layouts", _LAYOUT),
+        Option("layout_planner", "lpz", _PLANNERS,
+               "which planner chooses the layouts: rules alone (legacy), with what readers want (bidi), or a search by exact "
+               "steps (lpz)", _LAYOUT),
         Option("layout_spec", None, Entries(_INPUTS), "a file with layouts to use", _LAYOUT, "not in this version"),
         Option("gemm_layout_spec", None, Entries(_PLANNED), "a file with layouts of GEMM operands", _LAYOUT,
                "not in this version"),
         Option("scheduler", "always_from_dram", _SCHEDULERS, "how the order is found", _SCHEDULE),
         Option("sa_expected_run_iters", 1000, Count(1, 10**8), "how often the program will run", _SCHEDULE, NO_EFFECT),
-        Option("simulation_mode", "default", _SIMULATIONS, "effort of the node simulation", _BOTH,
-               f"{NO_EFFECT}: every node is simulated in full"),
+        Option("simulation_mode", "default", _SIMULATIONS,
+               "effort of the node simulation: how many layouts lpz tries (fake: none, full: the most)", _BOTH),
         Option("sram_budget", 1.0, Fraction(), "part of the local memory that may be used", _BOTH, NO_EFFECT),
         Option("envs", {}, Variables(), "environment variables for this compile", ALL_BELOW_TRACE,
                "those named CODEGEN_ have a table of their own"),

@@ -26,7 +26,7 @@ Rule = Callable[["Planner", Node], None]
 def anywhere(planner: Planner, name: str) -> str:
     """The value where it lies; in the default scheme if nobody placed it yet."""
     if planner.placed(name) is None:
-        return planner.want(name, planner.default(name), reason="first use")
+        return planner.want(name, planner.wish(name) or planner.default(name), reason="first use")
     return name
 
 

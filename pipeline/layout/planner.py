@@ -12,12 +12,13 @@ says which schemes it works in. What a rule may do:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
+from mlsdk.device.isa import model as m
 from mlsdk.errors import LayoutError, Misuse, NotOnBoard, UnsupportedOperator
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.layout import Layout
@@ -43,11 +44,15 @@ class Fixed:
 class LayoutOptions:
     """`fixed`: where inputs and outputs lie, by name; the name of an input stands for wherever that one comes to lie.
     `on_host`: operators that the host computes. What rules could decide in several ways, for a search to try: `wishes`,
-    where inputs and results are to lie, and `ways`, by a result, which of the ways of its rule to take."""
+    where inputs and results are to lie, and `ways`, by a result, which of the ways of its rule to take. `planner` names the
+    search (search.py); lpz makes so many `trials`, and counts steps and LW of emitted nodes by `measure`."""
 
     float_dtype: str = "float"
     fixed: Mapping[str, Fixed | str] = field(default_factory=dict)
     on_host: frozenset[str] = frozenset()
+    planner: str = "lpz"
+    measure: Callable[[Sequence[m.Statement]], tuple[int, int]] | None = None
+    trials: int = 0
     wishes: Mapping[str, Scheme] = field(default_factory=dict)
     ways: Mapping[str, int] = field(default_factory=dict)
 
@@ -59,11 +64,6 @@ class Event:
     value: str
     layout: str
     reason: str
-
-
-def plan(graph: Graph, options: LayoutOptions | None = None) -> tuple[Placed, tuple[Event, ...]]:
-    """`graph` placed, and the history of the decisions. Raises UnsupportedOperator with every node that has no rule."""
-    return Planner(graph, options or LayoutOptions()).run()
 
 
 #: operators whose result is one of their operands, up to its sign
@@ -268,7 +268,10 @@ class Planner:
 
     def wish(self, name: str) -> Scheme | None:
         """Where a result is to lie, if anybody said so."""
-        return self.options.wishes.get(name)
+        wished, shape = self.options.wishes.get(name), self.shape(name)
+        if wished is None or len(wished.axes) != len(shape):
+            return None  # another plan may have had another value of this name
+        return wished if all(have >= n for have, n in zip(wished.extents, shape)) else None
 
     def way(self, name: str, ways: Sequence[T]) -> T:
         """The way to take to a result, of those that its rule knows; the rule's own choice stands first."""
@@ -321,8 +324,12 @@ class Planner:
         if name in self.graph.constants or name in self.literals:
             return self._constant_copy(name, goal, scheme, dtype, reason)
         if current is None:
-            self.place_input(name, goal, scheme, dtype, reason)
-            return name
+            wished = self.wish(name)
+            if wished is None or wished == scheme:
+                self.place_input(name, goal, scheme, dtype, reason)
+                return name
+            self.place_input(name, wished.layout(dtype), wished, dtype, "a wish")
+            current = self.values[name]
         key = (name, str(goal), dtype)
         if key not in self.switched:
             if current.device_dtype != dtype:
@@ -341,9 +348,6 @@ class Planner:
         value = self.shown[name]
         if value.size:
             layout.check(value.shape, dtype, name)
-        wished = self.wish(name)
-        if wished is not None and name not in self.options.fixed:
-            scheme, layout = wished, wished.layout(dtype)
         self.values[name] = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, ZERO, "input")
         self.history.append(Event(name, str(layout), reason))
 

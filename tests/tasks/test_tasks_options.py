@@ -27,7 +27,7 @@ def test_defaults_and_origins():
         ({"float_dtype": "Half"}, "option float_dtype: 'Half' is not allowed; did you mean 'half'"),
         ({"scheduler": "fast"}, "give one of always_from_dram"),
         ({"scheduler": "spill_opt"}, "'spill_opt' is not in this version; available: always_from_dram"),
-        ({"layout_planner": "bidi"}, "'bidi' is not in this version; available: lpz"),
+        ({"layout_planner": "bidy"}, "'bidy' is not allowed; did you mean 'bidi'"),
         (
             {"layout_spec": [{"key": "w"}]},
             "layouts cannot be given by a file in this version; layouts of inputs and outputs",

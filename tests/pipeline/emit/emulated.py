@@ -34,16 +34,16 @@ def graph_of(op, inputs, outputs, attrs=None, constants=None):
     return Graph("g", tuple(inputs), tuple(outputs), (node,), values, constants)
 
 
-def compiled(graph, float_dtype="float", options=None):
-    placed, _ = plan(graph, LayoutOptions(float_dtype))
+def compiled(graph, float_dtype="float", options=None, **layout):
+    placed, _ = plan(graph, LayoutOptions(float_dtype, **layout))
     the_plan = schedule(placed, options)
     program, tables = link(placed, the_plan)
     return placed, the_plan, program, tables
 
 
-def steps_of(graph, float_dtype="float"):
+def steps_of(graph, float_dtype="float", **options):
     """Simulated steps."""
-    return Clock().run(compiled(graph, float_dtype)[2].statements)
+    return Clock().run(compiled(graph, float_dtype, **options)[2].statements)
 
 
 def execute(statements, addresses, images):
@@ -62,9 +62,9 @@ def fetch(address, size):
     return np.stack([_MACHINE.state.dram[g].read(address, size) for g in range(4)])
 
 
-def run(graph, inputs, float_dtype="float", options=None):
-    """Outputs by name, and the counted steps. `options`: of the schedule."""
-    return execute_plan(graph, inputs, *compiled(graph, float_dtype, options))
+def run(graph, inputs, float_dtype="float", options=None, **layout):
+    """Outputs by name, and the counted steps. `options`: of the schedule; `layout`: more of LayoutOptions."""
+    return execute_plan(graph, inputs, *compiled(graph, float_dtype, options, **layout))
 
 
 def execute_plan(graph, inputs, placed, the_plan, program, tables):

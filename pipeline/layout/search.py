@@ -1,0 +1,387 @@
+"""The layout planners by name.
+
+    legacy  the rules alone: the first node that touches a value decides where it lies
+    bidi    what readers want goes backward, too: where a value is switched right after it was made, it is asked to lie that
+            way from the start, until that moves no fewer elements
+    lpz     search by exact costs: each of the rules' other choices is tried on the whole graph, and kept if the emitted nodes
+            take fewer steps
+
+A search plans again and again with other `wishes` (where a result is to lie) and `ways` (how a rule gets there). Equal nodes,
+such as those of equal layers, are tried together, the most promising first; a trial emits only what it changed. Nothing
+depends on the time that a trial takes: equal graphs and options give equal plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from mlsdk.device.isa import model as m
+from mlsdk.errors import LayoutError, MLSDKError
+from mlsdk.pipeline.ir.graph import Graph
+from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
+from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, local_rows, spread
+from mlsdk.pipeline.layout.planner import Event, LayoutOptions, Planner
+from mlsdk.pipeline.ops.emitters import emit, fragment_key
+
+#: statements -> (steps, LW moved from and to DRAM)
+Measure = Callable[[Sequence[m.Statement]], tuple[int, int]]
+
+#: trials of lpz by the option simulation_mode; `fake` counts nothing
+TRIALS = {"fake": 0, "fast": 12, "default": 40, "best": 150, "full": 600}
+LEAST_GAIN = 0.004  # of all steps: what can save less is not tried
+BACK = 12  # nodes that a wish goes back at most
+MOVE_GAIN = 0.02  # of all steps: results of moves that take less are not tried in other schemes
+ROUNDS = 4  # of bidi
+
+
+def plan(graph: Graph, options: LayoutOptions | None = None) -> tuple[Placed, tuple[Event, ...]]:
+    """`graph` placed, and the history of the decisions. Raises UnsupportedOperator with every node that has no rule, and
+    LayoutError for a planner that there is not."""
+    options = options or LayoutOptions()
+    planner = PLANNERS.get(options.planner)
+    if planner is None:
+        raise LayoutError(f"there is no layout planner {options.planner}; choose one of {', '.join(PLANNERS)}")
+    return planner(graph, options)
+
+
+def legacy(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]]:
+    return Planner(graph, options).run()
+
+
+# ---- bidi ---------------------------------------------------------------------------------------------------------
+
+
+def bidi(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]]:
+    placed, history = Planner(graph, options).run()
+    wishes: dict[str, Scheme] = {}
+    told: list[Event] = []
+    for _ in range(ROUNDS):
+        more: dict[str, Scheme] = {}
+        for found in sorted(_wishes(placed, graph, options), key=lambda c: -_elements(placed, c.nodes)):
+            for name, scheme in found.wishes.items():
+                more.setdefault(name, scheme)
+        try:
+            again, events = Planner(graph, replace(options, wishes={**wishes, **more})).run()
+        except MLSDKError:
+            break
+        if _moved(again) >= _moved(placed):
+            break
+        told += [Event(name, str(s), "as its readers want it") for name, s in more.items() if wishes.get(name) != s]
+        wishes.update(more)
+        placed, history = again, events
+    return placed, (*told, *history)
+
+
+def _moved(placed: Placed) -> int:
+    """Elements that are brought from one layout to another."""
+    return _elements(placed, tuple(p.node.name for p in placed.nodes if p.emitter == "move"))
+
+
+def _elements(placed: Placed, nodes: Sequence[str]) -> int:
+    wanted = set(nodes)
+    return sum(
+        prod(placed.values[p.node.outputs[0]].shape)
+        for p in placed.nodes
+        if p.node.name in wanted and p.node.outputs[0]
+    )
+
+
+# ---- lpz ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Choices to try together. `nodes`: those whose steps they may save; `kind`: equal for equal layers."""
+
+    kind: str
+    nodes: tuple[str, ...]
+    wishes: Mapping[str, Scheme] = field(default_factory=dict)
+    ways: Mapping[str, int] = field(default_factory=dict)
+
+    def joined(self, other: Candidate) -> Candidate:
+        nodes = (*self.nodes, *(n for n in other.nodes if n not in self.nodes))
+        return Candidate(self.kind, nodes, {**self.wishes, **other.wishes}, {**self.ways, **other.ways})
+
+
+@dataclass
+class State:
+    """A plan, the choices that led to it, and what its nodes cost in steps."""
+
+    placed: Placed
+    history: tuple[Event, ...]
+    offered: Mapping[str, int]  # result -> ways
+    options: LayoutOptions
+    steps: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.steps.values())
+
+
+def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]]:
+    if options.measure is None or not options.trials:
+        return legacy(graph, options)
+    costs = Costs(options.measure)
+    best = _state(graph, options, costs)
+    told: list[Event] = []
+    tried: set[str] = set()
+    left, improved = options.trials, True
+    while improved:  # passes over the candidates; each kind once in a pass
+        improved, done = False, set[str]()
+        while left and (candidate := next((c for c in _ranked(best, graph) if c.kind not in done), None)):
+            done.add(candidate.kind)
+            mark = _mark(best, candidate)
+            if mark in tried:
+                continue
+            tried.add(mark)
+            chosen = replace(
+                best.options,
+                wishes={**best.options.wishes, **candidate.wishes},
+                ways={**best.options.ways, **candidate.ways},
+            )
+            try:
+                found = _state(graph, chosen, costs)
+            except MLSDKError as error:  # the rules or an emitter cannot do that
+                told.append(Event(candidate.kind, "", f"tried, and not possible: {error}"))
+                left -= 1
+                continue
+            if found.steps == best.steps:
+                continue  # it changed nothing
+            left -= 1
+            if found.total < best.total:
+                told.append(Event(candidate.kind, "", f"tried and kept: {best.total} -> {found.total} steps"))
+                best, improved = found, True
+            else:
+                told.append(Event(candidate.kind, "", f"tried and dropped: {found.total} steps, not {best.total}"))
+    return best.placed, (*told, *best.history)
+
+
+def _state(graph: Graph, options: LayoutOptions, costs: Costs) -> State:
+    planner = Planner(graph, options)
+    placed, history = planner.run()
+    return State(placed, history, dict(planner.ways), options, costs.of(placed))
+
+
+class Costs:
+    """Exact steps of nodes: emitted, and counted. What was counted once is known by its content."""
+
+    def __init__(self, measure: Measure):
+        self.measure = measure
+
+    def of(self, placed: Placed) -> dict[str, int]:
+        return {p.node.name: self._steps(p, placed) for p in placed.nodes}
+
+    def _steps(self, p: PlacedNode, placed: Placed) -> int:
+        if p.emitter in (VIEW, ON_HOST):
+            return 0
+        key = fragment_key(p, placed.values)
+        if key not in _STEPS:
+            _STEPS[key] = self.measure(emit(p, placed.values).statements)[0]
+        return _STEPS[key]
+
+
+_STEPS: dict[str, int] = {}
+
+
+def _mark(state: State, candidate: Candidate) -> str:
+    """A trial: what is chosen already and what is tried."""
+    chosen = {**state.options.wishes, **candidate.wishes}, {**state.options.ways, **candidate.ways}
+    return str([sorted((k, str(v)) for k, v in each.items()) for each in chosen])
+
+
+def _ranked(state: State, graph: Graph) -> list[Candidate]:
+    """Candidates that change something, those first that may save the most steps."""
+    by_kind: dict[str, Candidate] = {}
+    for c in _candidates(state, graph):
+        by_kind[c.kind] = by_kind[c.kind].joined(c) if c.kind in by_kind else c
+    gains = {kind: sum(state.steps[n] for n in c.nodes) for kind, c in by_kind.items()}
+    least = max(1, LEAST_GAIN * state.total)
+    ranked = sorted((c for c in by_kind.values() if gains[c.kind] >= least), key=lambda c: (-gains[c.kind], c.kind))
+    return ranked
+
+
+def _candidates(state: State, graph: Graph) -> Iterator[Candidate]:
+    placed = state.placed
+    yield from _wishes(placed, graph, state.options)
+    yield from _followers(placed)
+    yield from _elsewhere(state, graph)
+    readers = _readers(placed)
+    by_result = _by_result(placed)
+    for name, ways in state.offered.items():
+        p = by_result.get(name)
+        if p is None:
+            continue
+        near = (p.node.name, *(r.node.name for r in _beyond(placed, readers, name)), *_before(by_result, p))
+        now = state.options.ways.get(name, 0)
+        for way in range(ways):
+            if way != now:
+                yield Candidate(f"{_kind(placed, p)} by way {way}", near, {}, {name: way})
+
+
+def _wishes(placed: Placed, graph: Graph, options: LayoutOptions) -> Iterator[Candidate]:
+    """A value that is switched right after it was made, or seen otherwise and then switched, lies so from the start; with the
+    elementwise nodes before it, and without."""
+    by_result = _by_result(placed)
+    for p in placed.nodes:
+        if p.node.op != "MNCoreLayoutSwitch" or p.node.attrs.get("clean"):
+            continue
+        scheme = placed.values[p.node.outputs[0]].scheme
+        source = _origin(placed, by_result, p.node.inputs[0], scheme)
+        if source is None:
+            continue
+        name, wanted = source
+        if name in by_result:
+            if not _wishable(by_result[name]):
+                continue
+            kind = f"{_kind(placed, by_result[name])} as {wanted.layout(placed.values[name].device_dtype)}"
+        elif name in graph.inputs and name not in options.fixed:
+            kind = f"{name} as {wanted.layout(placed.values[name].device_dtype)}"
+        else:
+            continue
+        yield Candidate(kind, (p.node.name,), {name: wanted})
+        chain, nodes = _chain(placed, by_result, name, wanted)
+        if len(chain) > 1:
+            yield Candidate(f"{kind}, with those before", (p.node.name, *nodes), chain)
+
+
+def _chain(
+    placed: Placed, by_result: Mapping[str, PlacedNode], name: str, scheme: Scheme
+) -> tuple[dict[str, Scheme], list[str]]:
+    """A value and, through elementwise nodes, those of its shape before it; and the switches between them."""
+    found: dict[str, Scheme] = {}
+    switches: list[str] = []
+    todo = [(name, scheme)]
+    while todo and len(found) < BACK:
+        name, scheme = todo.pop()
+        if name in found or name not in by_result or not _wishable(by_result[name]):
+            continue
+        found[name] = scheme
+        p = by_result[name]
+        if p.emitter != "elementwise":
+            continue
+        for operand in filter(None, p.node.inputs):
+            if placed.values[operand].shape != placed.values[name].shape:
+                continue
+            while operand in by_result and by_result[operand].node.op == "MNCoreLayoutSwitch":
+                switches.append(by_result[operand].node.name)
+                operand = by_result[operand].node.inputs[0]
+            source = _origin(placed, by_result, operand, scheme)
+            if source is not None:
+                todo.append(source)
+    return found, switches
+
+
+def _followers(placed: Placed) -> Iterator[Candidate]:
+    """An elementwise result lies as one of its operands does, which is switched now."""
+    by_result = _by_result(placed)
+    for p in placed.nodes:
+        if p.emitter != "elementwise":
+            continue
+        out = p.node.outputs[0]
+        for operand in filter(None, p.node.inputs):
+            switch = by_result.get(operand)
+            if switch is None or switch.node.op != "MNCoreLayoutSwitch":
+                continue
+            scheme = placed.values[switch.node.inputs[0]].scheme
+            if scheme is None or scheme.copies or placed.values[operand].shape != placed.values[out].shape:
+                continue
+            kind = f"{_kind(placed, p)} as its operand {p.node.inputs.index(operand)}"
+            yield Candidate(kind, (switch.node.name,), {out: scheme})
+
+
+def _elsewhere(state: State, graph: Graph) -> Iterator[Candidate]:
+    """The result of a move, or an input that only moves read, in another scheme of the common kinds."""
+    placed, fixed = state.placed, state.options.fixed
+    readers = _readers(placed)
+    for p in placed.nodes:
+        if p.emitter != "move" or state.steps[p.node.name] < MOVE_GAIN * state.total:
+            continue
+        out = p.node.outputs[0]
+        if _wishable(p):
+            near = (p.node.name, *(r.node.name for r in _beyond(placed, readers, out)))
+            for scheme in _common(placed, out):
+                yield Candidate(
+                    f"{_kind(placed, p)} as {scheme.layout(placed.values[out].device_dtype)}", near, {out: scheme}
+                )
+        for name in p.node.inputs:
+            if name in graph.inputs and name not in fixed and all(r.emitter == "move" for r in readers[name]):
+                for scheme in _common(placed, name):
+                    kind = f"{name} as {scheme.layout(placed.values[name].device_dtype)}"
+                    yield Candidate(kind, (p.node.name,), {name: scheme})
+
+
+def _common(placed: Placed, name: str) -> list[Scheme]:
+    """Rows over the levels and one axis on the lanes, each wide axis in turn, except as the value lies now."""
+    value = placed.values[name]
+    lanes = [a for a, n in enumerate(value.shape) if n >= BLOCK // 2]
+    found = [build(value.shape, a) for a in reversed(lanes) for build in (spread, local_rows)]
+    return [s for i, s in enumerate(found) if s != value.scheme and s not in found[:i]]
+
+
+def _wishable(p: PlacedNode) -> bool:
+    """Whether the rule of a node lets its result lie where it is wanted."""
+    return p.emitter == "elementwise" or (p.emitter == "move" and p.node.op != "MNCoreLayoutSwitch")
+
+
+def _origin(
+    placed: Placed, by_result: Mapping[str, PlacedNode], name: str, scheme: Scheme | None
+) -> tuple[str, Scheme] | None:
+    """The value that `name` is a view of, and where that lies when `name` lies in `scheme`."""
+    while scheme is not None and name in by_result and by_result[name].emitter == VIEW:
+        p = by_result[name]
+        source = p.node.inputs[0]
+        if p.node.op == "Transpose":
+            perm = [int(x) for x in p.node.attrs["perm"]]  # type: ignore[union-attr]
+            scheme = scheme.permute([perm.index(i) for i in range(len(perm))])
+        else:
+            scheme = scheme.reshape(placed.values[name].shape, placed.values[source].shape)
+        name = source
+    return (name, scheme) if scheme is not None else None
+
+
+def _beyond(placed: Placed, readers: Mapping[str, list[PlacedNode]], name: str) -> list[PlacedNode]:
+    """The moves that read a value or a view of it."""
+    found, todo = [], [name]
+    while todo:
+        for reader in readers.get(todo.pop(), ()):
+            if reader.emitter == VIEW:
+                todo.append(reader.node.outputs[0])
+            elif reader.emitter == "move":
+                found.append(reader)
+    return found
+
+
+def _before(by_result: Mapping[str, PlacedNode], p: PlacedNode) -> list[str]:
+    """The switches of a node's operands."""
+    sources = [by_result[name] for name in p.node.inputs if name in by_result]
+    return [s.node.name for s in sources if s.node.op == "MNCoreLayoutSwitch"]
+
+
+def _readers(placed: Placed) -> dict[str, list[PlacedNode]]:
+    found: dict[str, list[PlacedNode]] = {}
+    for p in placed.nodes:
+        for name in set(p.node.inputs):
+            found.setdefault(name, []).append(p)
+    return found
+
+
+def _by_result(placed: Placed) -> dict[str, PlacedNode]:
+    return {name: p for p in placed.nodes for name in p.node.outputs if name}
+
+
+def _kind(placed: Placed, p: PlacedNode) -> str:
+    """Equal for nodes of equal layers: the operator, and the shapes of its operands and results."""
+
+    def shapes(names: Sequence[str]) -> str:
+        return " ".join("x".join(map(str, placed.values[name].shape)) or "scalar" for name in names if name)
+
+    return f"{p.node.op}({shapes(p.node.inputs)}) -> {shapes(p.node.outputs)}"
+
+
+PLANNERS: dict[str, Callable[[Graph, LayoutOptions], tuple[Placed, tuple[Event, ...]]]] = {
+    "legacy": legacy,
+    "bidi": bidi,
+    "lpz": lpz,
+}
