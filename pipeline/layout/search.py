@@ -29,7 +29,7 @@ from mlsdk.pipeline.ops.emitters import emit, fragment_key
 Measure = Callable[[Sequence[m.Statement]], tuple[int, int]]
 
 #: trials of lpz by the option simulation_mode; `fake` counts nothing
-TRIALS = {"fake": 0, "fast": 12, "default": 40, "best": 150, "full": 600}
+TRIALS = {"fake": 0, "fast": 12, "default": 40, "auto": 40, "best": 150, "full": 600}
 LEAST_GAIN = 0.004  # of all steps: what can save less is not tried
 BACK = 12  # nodes that a wish goes back at most
 MOVE_GAIN = 0.02  # of all steps: results of moves that take less are not tried in other schemes
