@@ -163,7 +163,7 @@ class CompiledFunction:
                 if written.output is not None:
                     self._state[written.name].ready = ready
                     self._state[written.name].newest = DEVICE
-        return {e.key: self._context._proxy(values[e.value]) for e in self._signature.outputs}
+        return {e.key: self._context._proxy(values[e.value], e.bfloat16) for e in self._signature.outputs}
 
     def _result_values(self) -> dict[str, DeviceValue]:
         values = {}

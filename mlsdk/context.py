@@ -127,7 +127,7 @@ class Context:
                 "another tensor has its name: was it replaced after it was registered?" if same else "register it first"
             )
             raise ContextError(f"{name or f'this {type(tensor).__name__}'} is not registered in this Context; {hint}")
-        return self._proxy(entry)
+        return self._proxy(entry, entry.tensor.dtype == torch.bfloat16)
 
     @boundary
     def synchronize(self) -> None:
@@ -238,8 +238,8 @@ class Context:
         self._check()  # before the lock: in a forked child it may be locked for ever
         return self._lock
 
-    def _proxy(self, value: DeviceValue) -> TensorProxy:
-        return TensorProxy(value, self.device.device_name in ("pfvm:cuda", "pfvm:gpu"), self)
+    def _proxy(self, value: DeviceValue, bfloat16: bool = False) -> TensorProxy:
+        return TensorProxy(value, self.device.device_name in ("pfvm:cuda", "pfvm:gpu"), self, bfloat16)
 
     def _state_entry(self, name: str) -> Entry | None:
         """The entry of a state: a registered tensor, or the random state, which every Context has."""

@@ -30,10 +30,11 @@ class TensorProxy:
     """Handle of a tensor on a device. Programs get proxies from calls, `allocate_input_proxy` and
     `get_registered_value_proxy`."""
 
-    __slots__ = ("_value", "_gpu", "_owner", "__weakref__")
+    __slots__ = ("_value", "_gpu", "_owner", "_bfloat16", "__weakref__")
 
-    def __init__(self, value: DeviceValue, gpu: bool = False, owner: object = None) -> None:
+    def __init__(self, value: DeviceValue, gpu: bool = False, owner: object = None, bfloat16: bool = False) -> None:
         self._value = value
+        self._bfloat16 = bfloat16  # what the device has as a single
         self._gpu = gpu
         self._owner = owner  # the Context, whose device stays open as long as somebody can ask for the content
 
@@ -45,7 +46,7 @@ class TensorProxy:
         tensor. Raises the error of the call that should have computed it, ContextError after `invalidate`."""
         value = self._value
         # a copy: what the program does to it must not reach what later reads see
-        tensor = torch.from_numpy(np.array(value.read(), order="C")).reshape(value.shape)
+        tensor = torch.from_numpy(np.array(value.read(), order="C")).reshape(value.shape).to(self.dtype)
         return tensor.cuda() if self._gpu else tensor
 
     @boundary
@@ -60,7 +61,9 @@ class TensorProxy:
 
     @boundary
     def numpy(self) -> np.ndarray:
-        """A fresh array with the content at this moment."""
+        """A fresh array with the content at this moment; float32 for bfloat16, which numpy does not know."""
+        if self._bfloat16:
+            return self.cpu().cpu().float().numpy()
         return np.array(self._value.read()).reshape(self._value.shape)
 
     def tolist(self) -> Any:
@@ -100,7 +103,7 @@ class TensorProxy:
 
     @property
     def dtype(self) -> torch.dtype:
-        return TORCH_OF_DTYPE[self._value.dtype]
+        return torch.bfloat16 if self._bfloat16 else TORCH_OF_DTYPE[self._value.dtype]
 
     @property
     def ndim(self) -> int:

@@ -33,12 +33,14 @@ class Input:
 
 @dataclass(frozen=True)
 class Output:
-    """A key of the result mapping, and the graph output that carries it; two keys may share one."""
+    """A key of the result mapping, and the graph output that carries it; two keys may share one. `bfloat16`: the caller
+    sees one, where the graph has a float32."""
 
     key: str
     dtype: str
     shape: tuple[int, ...]
     value: str
+    bfloat16: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Signature:
         document = {
             "format": FORMAT,
             "inputs": [asdict(entry) for entry in self.inputs],
-            "outputs": [asdict(entry) for entry in self.outputs],
+            "outputs": [_without_default(asdict(entry)) for entry in self.outputs],
             "state": [asdict(entry) for entry in self.state],
             "call_spec": None if self.call_spec is None else spec_to_json(self.call_spec),
             "result_spec": None if self.result_spec is None else spec_to_json(self.result_spec),
@@ -113,6 +115,10 @@ class Signature:
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise GraphError(f"not a signature: {error!r}") from error
+
+
+def _without_default(entry: dict[str, Any]) -> dict[str, Any]:
+    return entry if entry["bfloat16"] else {key: value for key, value in entry.items() if key != "bfloat16"}
 
 
 def _with_shape(entry: Mapping[str, Any]) -> dict[str, Any]:

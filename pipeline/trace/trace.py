@@ -446,7 +446,10 @@ class _Trace:
                 Input(key, DTYPE_OF_TORCH[tensor.dtype], tuple(tensor.shape), value)
                 for (key, tensor), value in zip(self.leaves, builder.inputs)
             ),
-            tuple(Output(key, value.dtype, value.shape, renamed[value.name]) for key, value in zip(keys, outputs)),
+            tuple(
+                Output(key, value.dtype, value.shape, renamed[value.name], result.dtype == torch.bfloat16)
+                for key, value, result in zip(keys, outputs, wanted)
+            ),
             tuple(
                 State(s.name, s.dtype, s.shape, s.input, renamed[updates[s.name].name] if s.name in updates else None)
                 for s in state

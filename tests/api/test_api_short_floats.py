@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from mlsdk import set_tensor_name
+
 SHORT = [torch.float16, torch.bfloat16]
 
 
@@ -112,3 +114,31 @@ def test_the_gradient_of_a_cast_is_cast(any_context, tmp_path):
     x, w = torch.ones(3), torch.tensor([1 + 2.0**-10, 3.14159, 1e-3])
     f = any_context.compile(function, {"x": x, "w": w}, tmp_path / "f", quiet=True)
     assert torch.equal(f({"x": x, "w": w})["g"].cpu(), w.bfloat16().float())
+
+
+def test_results_have_the_dtype_that_torch_gives_them(any_context, tmp_path):
+    """Also where the graph has one value for two of them, in a loaded function, and as an input of another one."""
+    x = torch.tensor([1 + 2.0**-10, 3.14159, -0.1])
+
+    def function(inputs):
+        short = inputs["x"].bfloat16()
+        return {"short": short, "wide": short.float(), "sum": short + short, "half": inputs["x"].half()}
+
+    wanted = function({"x": x})
+    made = any_context.compile(function, {"x": x}, tmp_path / "f", quiet=True)
+    for f in (made, any_context.load_codegen_dir(tmp_path / "f")):
+        found = f({"x": x})
+        for key, value in found.items():
+            assert value.dtype == wanted[key].dtype and torch.equal(value.cpu(), wanted[key]), key
+            assert torch.allclose(value, wanted[key]) and value.tolist() == wanted[key].tolist()
+    again = any_context.compile(lambda i: {"y": i["s"] * 2}, {"s": found["short"]}, tmp_path / "g", quiet=True)
+    result = again({"s": found["short"]})["y"]
+    assert result.dtype == torch.bfloat16 and torch.equal(result.cpu(), wanted["short"] * 2)
+
+
+def test_the_proxy_of_a_registered_bfloat16_is_one(any_context):
+    weight = torch.tensor([1.5, -2], dtype=torch.bfloat16)
+    set_tensor_name(weight, "weight")
+    any_context.register_buffer(weight)
+    proxy = any_context.get_registered_value_proxy(weight)
+    assert proxy.dtype == torch.bfloat16 and torch.equal(proxy.cpu(), weight)

@@ -42,6 +42,8 @@ def test_signature_survives_json():
     one = signature()
     again = Signature.from_json(one.to_json())
     assert again == one and again.to_json() == one.to_json()
+    short = signature(outputs=(Output("y", "float32", (2,), "y", True),))
+    assert Signature.from_json(short.to_json()).outputs[0].bfloat16
     assert again.input_by_key["ids"].value == "ids_1" and again.state_by_name["g"].input == ""
 
 
