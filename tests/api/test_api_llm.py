@@ -30,6 +30,32 @@ def test_padding_on_the_left_is_hidden(positions):
     assert (mask[0, 0, 1] == 0).tolist() == [False, True, False, False]
 
 
+def of_transformers(exists, queries, start):
+    """The rule of transformers 4.44: a triangle from the cache's position on, and no visible key that is padding."""
+    keys = exists.shape[1]
+    hidden = torch.full((queries, keys), LEAST)
+    if queries != 1:
+        hidden = hidden.triu(1)
+    hidden = hidden * (torch.arange(keys) > torch.arange(start, start + queries)[:, None])
+    mask = hidden[None, None].expand(exists.shape[0], 1, -1, -1).clone()
+    return mask.masked_fill(mask + exists[:, None, None, :] == 0, LEAST)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_is_the_mask_of_transformers(seed):
+    """Prompts with any padding on the left, and the next token behind them."""
+    generator = torch.Generator().manual_seed(seed)
+    keys = int(torch.randint(1, 9, (), generator=generator))
+    padding = torch.randint(0, keys, (3, 1), generator=generator)
+    exists = (torch.arange(keys) >= padding).long()
+    positions = (exists.cumsum(1) - 1).clamp(min=0)
+    mask = prepare_4d_causal_attention_mask_with_cache_position(exists, positions, torch.float32)
+    assert torch.equal(mask, of_transformers(exists, keys, 0))
+    longer, next_position = torch.cat([exists, torch.ones(3, 1, dtype=torch.long)], 1), positions[:, -1:] + 1
+    mask = prepare_4d_causal_attention_mask_with_cache_position(longer, next_position, torch.float32)
+    assert torch.equal(mask, of_transformers(longer, 1, keys))
+
+
 def test_the_next_step_rolls_the_last_row():
     mask = mask_of([[0, 0, 1, 1]], [[0, 0, 0, 1]])
     row = mask[:, :, -1:].roll(-1, dims=-1)
@@ -57,7 +83,11 @@ def test_the_cache_has_three_forms():
         def to_legacy_cache(self):
             return kv_cache_to_legacy(tensor)
 
-    assert torch.equal(kv_cache_to_tensor(Cache()), tensor)
+    class Layered:
+        layers = [type("Layer", (), {"keys": keys, "values": values}) for keys, values in kv_cache_to_legacy(tensor)]
+
+    for cache in (Cache(), Layered(), tensor, list(kv_cache_to_legacy(tensor))):
+        assert torch.equal(kv_cache_to_tensor(cache), tensor)
     with pytest.raises(ValueError, match=r"this one has \[3, 2\]"):
         kv_cache_to_legacy(torch.zeros(3, 2))
     with pytest.raises(ValueError, match="the cache has no layers"):
@@ -125,6 +155,8 @@ def test_a_llama_in_stages_computes_the_same():
     assert caches[0].shape == (3, 2, 1, 1, 3, 4)
     _, longer = run_stages(stages, ids[:, :1], positions[:, :1], caches)
     assert longer[0].shape == (3, 2, 1, 1, 4, 4) and torch.equal(longer[0][..., :3, :], caches[0])
+    pairs = [kv_cache_to_legacy(cache) for cache in caches]
+    assert torch.equal(run_stages(stages, ids[:, :1], positions[:, :1], pairs)[1][0], longer[0])
     for stages in (2, 9):
         with pytest.raises(ValueError):
             split_llama(model, stages)
