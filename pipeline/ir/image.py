@@ -97,9 +97,10 @@ class Image:
 
     @cached_property
     def full(self) -> bool:
-        """Whether every place holds an element: there is no padding."""
+        """Whether every place of every LM address holds an element: there is no padding but what ends a granule."""
         held = prod(self.shape) * prod(term.n for term in self.copy_terms())
-        return held == self.group_size * PER_LW[self.dtype] * (spec.GROUPS if self.l2b_spread else 1)
+        places = self.addresses * self.lw_per_address * self.l2bs_used * PER_LW[self.dtype]
+        return held == places * (spec.GROUPS if self.l2b_spread else 1)
 
     # ---- packing ----------------------------------------------------------------------------------------------
 

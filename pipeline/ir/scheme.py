@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
+from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, PE, Layout, Sub, W
 
 LOCAL = "Local"
@@ -117,6 +118,18 @@ class Scheme:
             broadcast += [Sub(0, PE), Sub(0, W)]
         return Layout(tuple(axes), tuple(broadcast))
 
+    @property
+    def plain(self) -> Scheme:
+        """Without copies over levels that no axis uses: these hold copies anyway."""
+        used = {d.level for axis in self.axes for d in axis if d.n > 1}
+        return replace(self, copies=tuple(d for d in self.copies if d.level in used))
+
+    def only_lanes_padded(self, shape: Sequence[int], dtype: str) -> bool:
+        """Whether every place that holds no element of a tensor of `shape` is a lane beyond its lane axis."""
+        exact = all(size == held for a, (size, held) in enumerate(zip(shape, self.extents)) if a != self.lane)
+        blocks = self.lane is None or self.extents[self.lane] - shape[self.lane] < BLOCK
+        return exact and blocks and Image(self.layout(dtype), dtype, self.extents).full
+
     # ---- relations --------------------------------------------------------------------------------------------
 
     def restrict(self, shape: Sequence[int], full: Sequence[int] | None = None) -> Scheme:
@@ -159,8 +172,8 @@ class Scheme:
         for old_axes, new_axes in groups:
             merged: list[Digit] = []
             has_lane = False
-            for position, a in enumerate(old_axes):
-                if position and self.extents[a] != shape[a]:
+            for a in old_axes:
+                if merged and self.extents[a] != shape[a]:
                     return None  # padding inside a merged axis
                 if has_lane and self.extents[a] > 1:
                     return None  # a lane block must stay innermost

@@ -33,7 +33,7 @@ def anywhere(planner: Planner, name: str) -> str:
 def reshape(planner: Planner, node: Node) -> None:
     source, out = anywhere(planner, node.inputs[0]), node.outputs[0]
     scheme = planner.scheme_of(source)
-    view = scheme.reshape(planner.shape(source), planner.shape(out)) if scheme is not None else None
+    view = scheme.plain.reshape(planner.shape(source), planner.shape(out)) if scheme is not None else None
     if view is not None and not view.copies:
         planner.view(node, source, view)
     else:

@@ -294,8 +294,9 @@ class Planner:
 
     # ---- decisions --------------------------------------------------------------------------------------------
 
-    def want(self, name: str, scheme: Scheme, dtype: str | None = None, reason: str = "") -> str:
-        return self._numbered(self._want(name, scheme, None, dtype, reason), scheme)
+    def want(self, name: str, scheme: Scheme, dtype: str | None = None, reason: str = "", clean: bool = False) -> str:
+        """`clean`: if it has to be laid out anew, then with zeros in the padding."""
+        return self._numbered(self._want(name, scheme, None, dtype, reason, clean), scheme)
 
     def want_layout(self, name: str, layout: Layout, dtype: str | None = None, reason: str = "") -> str:
         return self._want(name, None, layout, dtype, reason)
@@ -313,7 +314,15 @@ class Planner:
             self.switched[key] = seen
         return self.switched[key]
 
-    def _want(self, name: str, scheme: Scheme | None, layout: Layout | None, dtype: str | None, reason: str) -> str:
+    def _want(
+        self,
+        name: str,
+        scheme: Scheme | None,
+        layout: Layout | None,
+        dtype: str | None,
+        reason: str,
+        clean: bool = False,
+    ) -> str:
         dtype = dtype or self.device_dtype(name)
         goal = layout if layout is not None else scheme.layout(dtype)  # type: ignore[union-attr]
         if name in self.waiting:
@@ -334,7 +343,7 @@ class Planner:
         if key not in self.switched:
             if current.device_dtype != dtype:
                 raise LayoutError(f"{name} is {current.device_dtype} on the board and wanted as {dtype}; cast it")
-            self.switched[key] = self._switch(current, goal, scheme, reason, clean=scheme is None)
+            self.switched[key] = self._switch(current, goal, scheme, reason, clean=clean or scheme is None)
         return self.switched[key]
 
     def _place(self, name: str, scheme: Scheme, reason: str) -> None:
@@ -424,7 +433,8 @@ class Planner:
             value = self.shown[name]
             dtype = dtypes[i] if dtypes else self.device_dtype(name)
             layout = scheme.layout(dtype).check(value.shape, dtype, name)
-            self.values[name] = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, pad)
+            held = ZERO if pad == LANES and scheme.only_lanes_padded(value.shape, dtype) else pad
+            self.values[name] = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, held)
             self.history.append(Event(name, str(layout), reason or f"result of {node.op}"))
         placed = PlacedNode(replace(node, inputs=tuple(inputs)), emitter, kernel, batches)
         self._add(placed)

@@ -144,7 +144,8 @@ def _placed_product(
         a = planner.apply(node, "Expand", (a, full), (*shape_c[:-1], k))
         _placed_product(planner, node, a, b, bias, False, trans_b, dtype)
         return
-    a_placed = planner.want(a, own_a.permute((1, 0)) if trans_a else own_a, reason=f"rows of {node.op}")
+    own_a = own_a.permute((1, 0)) if trans_a else own_a
+    a_placed = planner.want(a, own_a, reason=f"rows of {node.op}", clean=updates.goal(planner, out) is not None)
 
     batch_subs = []
     for x in range(rank - len(shape_b), rank - 2):
@@ -178,7 +179,8 @@ def _placed_product(
         inputs.append(
             planner.want(bias, scheme_c.restrict(planner.shape(bias), shape_c), wanted, reason=f"bias of {node.op}")
         )
-    pad = LANES if all(planner.values[name].pad in (ZERO, LANES) for name in inputs[1:]) else ANY
+    pads = [planner.values[name].pad for name in inputs]
+    pad = ZERO if pads == [ZERO, ZERO] else LANES if all(p in (ZERO, LANES) for p in pads[1:]) else ANY
     if joined:
         _joined(planner, node, inputs, bias, scheme_c, dtype_c, mode)
         return

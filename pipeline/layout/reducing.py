@@ -14,7 +14,7 @@ from mlsdk.pipeline.ir.graph import Attr, Node
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.scheme import LOCAL, Digit, Scheme
 from mlsdk.pipeline.layout.indexing import arranged
-from mlsdk.pipeline.layout.moving import anywhere
+from mlsdk.pipeline.layout.moving import anywhere, identity
 from mlsdk.pipeline.ops.table import attributes
 
 if TYPE_CHECKING:
@@ -69,12 +69,13 @@ def as_single(planner: Planner, name: str) -> str:
 
 
 def finish(planner: Planner, node: Node, name: str) -> None:
-    """The node's result from a value of its shape and of a wider device dtype."""
+    """The node's result from a value of its shape and of its device dtype or a wider one."""
     from mlsdk.pipeline.layout.rules import cast
 
-    cast(
-        planner, Node(planner.fresh(f"{node.name}.result"), "Cast", (name,), node.outputs, {}, node.source, node.scope)
-    )
+    same = planner.device_dtype(name) == planner.device_dtype(node.outputs[0])
+    op, rule = ("Identity", identity) if same else ("Cast", cast)
+    label = planner.fresh(f"{node.name}.result")
+    rule(planner, Node(label, op, (name,), node.outputs, {}, node.source, node.scope))
 
 
 # ---- reductions of what is computed first -------------------------------------------------------------------------

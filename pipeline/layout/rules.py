@@ -73,11 +73,13 @@ def elementwise(planner: Planner, node: Node, kernel: str = "") -> None:
 
 
 def padding_of(planner: Planner, op: str, operands: Sequence[str], scheme: Scheme) -> str:
-    """What an elementwise result holds in its padding. An operand that is broadcast has values where others have padding."""
+    """What an elementwise result holds in its padding. An operand that is broadcast has values where others have padding; as a
+    factor, one value for all does no harm."""
     if op not in KEEPS_ZERO:
         return ANY
     placed = [planner.values[name] for name in operands]
-    if all(v.pad == ZERO and v.scheme == scheme for v in placed):
+    whole = [v for v in placed if v.scheme == scheme or op != "Mul" or prod(v.shape) > 1]
+    if whole and all(v.pad == ZERO and v.scheme == scheme for v in whole):
         return ZERO
     lanes = [v.pad in (ZERO, LANES) and v.scheme is not None and v.scheme.lane is not None for v in placed]
     return LANES if all(lanes) or (op == "Mul" and any(lanes)) else ANY
@@ -126,8 +128,10 @@ def reduction(planner: Planner, node: Node) -> None:
         for axis in reversed(axes):
             reduced = reduced.drop(axis)
     made = replace(node, attrs={**node.attrs, "reduced": axes})
-    if planner.value(source).dtype != "uint8" or node.op not in ("ReduceSum", "ReduceMean"):
-        planner.put(made, "reduce", [operand], [reduced])
+    sums = node.op in ("ReduceSum", "ReduceMean")
+    pad = LANES if sums and reduced.lane is not None and planner.values[operand].pad in (ZERO, LANES) else ANY
+    if planner.value(source).dtype != "uint8" or not sums:
+        planner.put(made, "reduce", [operand], [reduced], pad=pad)
         return
     wide = planner.temporary(out, planner.shape(out), "int32")
     planner.put(replace(made, outputs=(wide,)), "reduce", [operand], [reduced])

@@ -126,15 +126,15 @@ def _last(digits: Iterable[Digit]) -> tuple[Digit, ...]:
 
 
 def _new(shape: tuple[int, ...], rows: int) -> Scheme | None:
-    if len(shape) != 2 or shape[1] % BLOCK:
+    """The scheme of weights (n, k) for a product with so many rows. None where y has more elements than they: then it is
+    rather y and its gradient that should not be laid out anew between the layers."""
+    if len(shape) != 2 or shape[1] % BLOCK or shape[1] < rows:
         return None
     n, k = shape
     blocks = (-(-n // BLOCK), k // BLOCK)
-    #: with columns over the L2Bs each has all rows: only where these are not much more than the weights
-    spatial = ((L2B, rows <= EXTENT[L2B] * n), (L1B, True))
     axes: list[list[Digit]] = []
-    for axis, (count, (level, pays)) in enumerate(zip(blocks, spatial)):
-        whole = pays and count % EXTENT[level] == 0
+    for axis, (count, level) in enumerate(zip(blocks, (L2B, L1B))):
+        whole = count % EXTENT[level] == 0
         rest = count // EXTENT[level] if whole else count
         digits = [Digit(EXTENT[level], level, 1)] if whole else []
         axes.append(digits + ([Digit(rest, LOCAL, 2 - axis)] if rest > 1 else []))

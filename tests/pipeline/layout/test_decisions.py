@@ -92,3 +92,20 @@ def test_what_only_products_read_is_stored_as_half():
     assert found.values["s"].device_dtype == "single"
     found = placed(graph(nodes, ("x",), ("y",), shapes, weights), "float")
     assert found.values["s"].device_dtype == "single"
+
+
+def test_axes_of_size_one_are_dropped_where_they_lie():
+    """Also when the other axis has padding, and when the reduced axis left copies in the levels it used."""
+    axes = {"axes": np.array([0]), "shape": np.array([10])}
+    nodes = [
+        Node("sum", "ReduceSum", ("x", "axes"), ("s",), {"keepdims": 1}),
+        Node("flat", "Reshape", ("s", "shape"), ("y",)),
+    ]
+    found = placed(graph(nodes, ("x",), ("y",), {"x": (64, 10), "s": (1, 10), "y": (10,)}, axes))
+    assert [n.emitter for n in found.nodes] == ["reduce", "view"]
+
+
+def test_a_result_of_steps_that_has_its_dtype_is_not_cast():
+    nodes = [Node("log", "LogSoftmax", ("x",), ("y",), {"axis": 1})]
+    found = placed(graph(nodes, ("x",), ("y",), dict.fromkeys("xy", (64, 10))), "float")
+    assert not [n for n in found.nodes if n.kernel.startswith("Cast")]
