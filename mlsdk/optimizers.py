@@ -2,17 +2,19 @@
 
 They are torch optimizers with torch's signatures, `state_dict` and numbers, with two differences: their state exists from
 the start, so that it can be named and registered before the first step, and the learning rate is a tensor on the device
-once it is registered, so that a scheduler on the host reaches the compiled program.
+once it is registered, so that a scheduler on the host reaches the compiled program. So is the momentum (Adam: beta1) of a
+group whose scheduler changes it.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from mlsdk.errors import ContextError, TraceError
+from mlsdk.errors import ContextError, TraceError, TraceWarning
 from mlsdk.naming import get_tensor_name
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ __all__ = ["MNCoreAdam", "MNCoreAdamW", "MNCoreLRScheduler", "MNCoreOptimizer", 
 Group = dict[str, Any]
 State = dict[str, Any]
 Rate = float | torch.Tensor
+
+# What a program has of a group as it was when it was compiled.
+_CONSTANT = ("momentum", "dampening", "nesterov", "betas", "eps", "weight_decay", "amsgrad", "maximize")
 
 
 # --- the updates, as torch does them for single tensors ---
@@ -41,7 +46,7 @@ def sgd(parameter: torch.Tensor, state: State, group: Group, rate: Rate) -> None
     if group["weight_decay"]:
         gradient = gradient.add(parameter, alpha=group["weight_decay"])
     momentum, dampening = group["momentum"], group["dampening"]
-    if momentum:
+    if isinstance(momentum, torch.Tensor) or momentum:
         buffer = state["momentum_buffer"]
         if dampening:
             part = torch.where(state["step"] > 0, 1.0 - dampening, 1.0)
@@ -49,7 +54,7 @@ def sgd(parameter: torch.Tensor, state: State, group: Group, rate: Rate) -> None
             buffer.mul_(momentum).add_(gradient * part)
         else:
             buffer.mul_(momentum).add_(gradient)
-        gradient = gradient.add(buffer, alpha=momentum) if group["nesterov"] else buffer
+        gradient = gradient + buffer * momentum if group["nesterov"] else buffer
     _descend(parameter, gradient, rate)
 
 
@@ -128,12 +133,15 @@ class MNCoreOptimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         self._rates: list[torch.Tensor] = []  # the learning rate of each group, as the device has it
+        self._momenta: list[torch.Tensor] = []  # and its momentum
+        self._compiled: dict[int, Group] = {}  # what the programs have of each group
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         self._rates.append(torch.tensor(float(group["lr"])))
+        self._momenta.append(torch.tensor(_momentum(group)))
         for parameter in group["params"]:
             make_state(self.state[parameter], parameter, type(self)._state_names(group))
 
@@ -144,13 +152,23 @@ class MNCoreOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group, rate in zip(self.param_groups, self._rates):
-            # In a compiled step the rate is an input, if it is registered; on the host it is the group's number.
-            live = torch.compiler.is_compiling() and get_tensor_name(rate) is not None
+        for index, group in enumerate(self.param_groups):
+            group = self._settings(index, group)
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    type(self)._update(parameter, self.state[parameter], group, rate if live else group["lr"])
+                    type(self)._update(parameter, self.state[parameter], group, group["lr"])
         return loss
+
+    def _settings(self, index: int, group: Group) -> Group:
+        """In a compiled step rates and momenta are inputs, if they are registered; on the host they are numbers."""
+        rate, momentum = self._rates[index], self._momenta[index]
+        if not torch.compiler.is_compiling() or get_tensor_name(rate) is None:
+            return group
+        self._compiled[index] = {key: group[key] for key in _CONSTANT if key in group and not _cycles(group, key)}
+        live = {**group, "lr": rate}
+        for key in filter(lambda key: _cycles(group, key), _CONSTANT):
+            live[key] = (momentum, group[key][1]) if key == "betas" else momentum
+        return live
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As for torch; but the tensors of the state stay the same objects, because they may be registered."""
@@ -168,14 +186,26 @@ class MNCoreOptimizer(torch.optim.Optimizer):
                     loaded[key] = tensor
 
     def _send_learning_rates(self, context: Context) -> None:
-        """Bring rates that were changed on the host to the device."""
-        for group, rate in zip(self.param_groups, self._rates):
-            entry = context.registry.find(rate)
-            if entry is None:
-                continue
-            if rate.item() != torch.tensor(float(group["lr"])).item():
-                rate.fill_(float(group["lr"]))
-            entry.refresh()
+        """Bring rates and momenta that were changed on the host to the device. Warns of other changes."""
+        for index, group in enumerate(self.param_groups):
+            for tensor, number in ((self._rates[index], float(group["lr"])), (self._momenta[index], _momentum(group))):
+                entry = context.registry.find(tensor)
+                if entry is None:
+                    continue
+                if tensor.item() != torch.tensor(number).item():
+                    tensor.fill_(number)
+                entry.refresh()
+            self._warn_of_changes(index, group)
+
+    def _warn_of_changes(self, index: int, group: Group) -> None:
+        compiled = self._compiled.get(index, {})
+        for key in [key for key, value in compiled.items() if group[key] != value]:
+            warnings.warn(
+                f"{type(self).__name__}: {key} of parameter group {index} is {group[key]} now, and {compiled.pop(key)} in "
+                "the programs compiled before: compile again, or make the scheduler that changes it before compiling",
+                TraceWarning,
+                stacklevel=2,
+            )
 
 
 class MNCoreSGD(MNCoreOptimizer):
@@ -293,6 +323,15 @@ def _check(**values: float) -> None:
 # --- state ---
 
 
+def _momentum(group: Group) -> float:
+    return float(group["betas"][0] if "betas" in group else group.get("momentum", 0))
+
+
+def _cycles(group: Group, key: str) -> bool:
+    """Whether a scheduler changes this setting: OneCycleLR and CyclicLR leave their bounds in the group."""
+    return "max_momentum" in group and key in group and key in ("momentum", "betas")
+
+
 def make_state(state: State, parameter: torch.Tensor, names: Sequence[str]) -> None:
     """Zeros for the entries that are not there yet."""
     for name in names:
@@ -301,7 +340,7 @@ def make_state(state: State, parameter: torch.Tensor, names: Sequence[str]) -> N
 
 
 def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
-    """Path and tensor of an optimizer's state: `<parameter>@<entry>`, and `<group>@learning_rate` for ours.
+    """Path and tensor of an optimizer's state: `<parameter>@<entry>`; for ours `<group>@learning_rate` and `..@momentum`.
 
     Raises ContextError when it is not an optimizer, or its state cannot be known before its first step.
     """
@@ -327,6 +366,7 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch
                     yield f"{label}@{key}", tensor
         if isinstance(optimizer, MNCoreOptimizer):
             yield f"{index}@learning_rate", optimizer._rates[index]
+            yield f"{index}@momentum", optimizer._momenta[index]
 
 
 class MNCoreLRScheduler:

@@ -148,6 +148,11 @@ INSTEAD = {
     "clip_grad_norm_": "leave error_if_nonfinite out",
 }
 
+# What to do about operators that a program does not need.
+WITHOUT = {
+    aten._amp_foreach_non_finite_check_and_unscale_.default: "gradients are single in mixed, too: leave the GradScaler out",
+}
+
 DYNAMIC_SHAPE = ("has a result whose shape depends on values", "shapes are static; use an operator with a fixed shape")
 
 
@@ -515,7 +520,8 @@ class Recorder(TorchDispatchMode):
         decomposition = find_decomposition(func)
         if decomposition is None:
             source, scope = self.where()
-            raise UnsupportedOperator.listing([Misuse(func.name(), source, scope)], WHAT_TO_DO)
+            misuse = Misuse(func.name(), source, scope, WITHOUT.get(func, ""))
+            raise UnsupportedOperator.listing([misuse], WHAT_TO_DO)
         with torch.no_grad(), enable_reentrant_dispatch(), self:
             return decomposition(*args, **kwargs)
 

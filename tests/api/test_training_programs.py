@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from training_nets import NETS, agree, all_agree, mlp, pair, register, register_gradients, step_of
 
 from mlsdk import MNCoreAdam, MNCoreLRScheduler, MNCoreSGD
-from mlsdk.errors import MLSDKError, UnregisteredTensorWarning
+from mlsdk.errors import MLSDKError, TraceWarning, UnregisteredTensorWarning
 
 TOLERANCE = 5e-5
 
@@ -38,6 +39,42 @@ def test_a_schedule_needs_no_new_compile(any_context, tmp_path, batches, wrapped
             schedule.step()
     any_context.synchronize()
     all_agree(ours, theirs, TOLERANCE)
+
+
+CYCLES = {
+    "one_cycle": ("momentum", lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.5, total_steps=6)),
+    "one_cycle_adam": ("adamw", lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.05, total_steps=6)),
+    "cyclic": ("dampening", lambda o: torch.optim.lr_scheduler.CyclicLR(o, 0.1, 0.5, step_size_up=2)),
+}
+
+
+@pytest.mark.parametrize("name", CYCLES)
+def test_a_schedule_of_the_momentum(any_context, tmp_path, batches, name):
+    kind, schedule = CYCLES[name]
+    ours, theirs = pair("mlp", kind)
+    register(any_context, *ours)
+    schedules = [schedule(ours[1]), schedule(theirs[1])]
+    step = any_context.compile(step_of(*ours), batches[0], tmp_path / "step", quiet=True)
+    eager = step_of(*theirs)
+    for batch in batches:
+        agree(step(batch)["loss"].cpu(), eager(batch)["loss"].detach(), TOLERANCE)
+        for each in schedules:
+            each.step()
+    any_context.synchronize()
+    all_agree(ours, theirs, TOLERANCE)
+
+
+def test_settings_that_a_program_does_not_follow(host, tmp_path, batches):
+    ours, _ = pair("mlp", "momentum")
+    register(host, *ours)
+    step = host.compile(step_of(*ours), batches[0], tmp_path / "step", quiet=True)
+    step(batches[0])
+    ours[1].param_groups[0]["weight_decay"] = 0.5
+    with pytest.warns(TraceWarning, match=r"weight_decay of parameter group 0 is 0.5 now, and 0.01 in the programs"):
+        step(batches[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step(batches[2])
 
 
 @pytest.mark.parametrize("clip", ["norm", "value"])

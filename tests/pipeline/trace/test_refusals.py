@@ -321,6 +321,19 @@ def test_values_that_torch_asks_for(layer, hint):
     assert here(function, 2) in str(caught.value)
 
 
+def test_a_scaler_is_not_needed():
+    layer = nn.Linear(4, 1)
+    optimizer, scaler = torch.optim.SGD(layer.parameters()), torch.amp.GradScaler("cpu")
+
+    def function(inputs):
+        scaler.scale(layer(inputs["x"]).sum()).backward()
+        scaler.step(optimizer)
+
+    with pytest.raises(UnsupportedOperator, match="leave the GradScaler out") as caught:
+        trace(function, {"x": x}, state=dict(layer.named_parameters()))
+    assert here(function, 2) in str(caught.value)
+
+
 def joined(inputs):
     return {"y": torch.tensor([inputs["x"].sum(), inputs["x"].max()])}
 
