@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlsdk.errors import OptionError
+from mlsdk.tasks import variables
 from mlsdk.tasks.near import nearest
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def optimize_onnx(inputs: Inputs, options: Options, services: Services) -> Outpu
 
 def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs:
     from mlsdk.pipeline.ir.graph import Graph
-    from mlsdk.pipeline.layout import TRIALS, LayoutOptions, fixed_from_json, plan, reports
+    from mlsdk.pipeline.layout import LayoutOptions, fixed_from_json, pins_of, plan, reports
     from mlsdk.pipeline.simulate import measure
 
     fixed = fixed_from_json(inputs["placements.json"]) if "placements.json" in inputs else {}
@@ -75,9 +76,14 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
         options["float_dtype"],
         fixed,
         _ops_on_host(options["envs"]),
+        pins_of(
+            options["layout_spec"] or (),
+            options["gemm_layout_spec"] or (),
+            variables.is_set(options["envs"], "CODEGEN_ALLOW_UNUSED_LAYOUT_SPEC"),
+        ),
         planner=options["layout_planner"],
         measure=measure,
-        trials=TRIALS[options["simulation_mode"]],
+        trials=_trials(options),
     )
     placed, history = plan(Graph.from_onnx(inputs["model.onnx"]), told)
     return {
@@ -87,6 +93,15 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
         "time_slice.html": reports.time_slice_page(placed),
         "time_slice.txt": reports.time_slice_text(placed),
     }
+
+
+def _trials(options: Options) -> int:
+    """How many layouts the planner tries: as simulation_mode says, or more where the environment asks for the best."""
+    from mlsdk.pipeline.layout import TRIALS
+
+    asked = {"CODEGEN_FIND_BETTER_COMPILE_OPTIONS": "best", "CODEGEN_FIND_BEST_COMPILE_OPTIONS": "full"}
+    modes = [mode for name, mode in asked.items() if variables.is_set(options["envs"], name)]
+    return max(TRIALS[mode] for mode in [options["simulation_mode"], *modes])
 
 
 def _ops_on_host(envs: Mapping[str, str]) -> frozenset[str]:

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from mlsdk.errors import OptionError
 from mlsdk.tasks import presets
@@ -126,24 +126,21 @@ class Variables:
 
 @dataclass(frozen=True)
 class Entries:
-    """A JSON file of the official MLSDK: a list of objects. Checked, and then refused: nothing here reads it."""
+    """A list of objects, or a JSON file with one. What stands in them is checked where it is used."""
 
-    instead: str
-    text: str = "path of a JSON file"
+    text: str = "path of a JSON file, or a list of objects"
     choices: tuple[str, ...] = ()
 
-    def __call__(self, name: str, value: Any) -> None:
+    def __call__(self, name: str, value: Any) -> list[dict[str, Any]] | None:
         if value is None:
-            return
+            return None
         entries = value if isinstance(value, (list, tuple)) else presets.read_json(name, Path()(name, value) or "")
         where = f"option {name}" if entries is value else f"option {name} {value}"
         if not isinstance(entries, (list, tuple)):
-            self._refuse(where, f"it holds {type(entries).__name__}; write a list of objects")
+            raise OptionError(f"{where}: it holds {type(entries).__name__}; write a list of objects")
         for place, entry in enumerate(entries):
             if not isinstance(entry, Mapping) or not all(isinstance(key, str) for key in entry):
-                self._refuse(where, f"entry {place} is {type(entry).__name__}; write an object of names and values")
-        self._refuse(where, f"layouts cannot be given by a file in this version; {self.instead}")
-
-    @staticmethod
-    def _refuse(where: str, told: str) -> NoReturn:
-        raise OptionError(f"{where}: {told}")
+                raise OptionError(
+                    f"{where}: entry {place} is {type(entry).__name__}; write an object of names and values"
+                )
+        return [dict(entry) for entry in entries]

@@ -40,8 +40,6 @@ _FLOATS = Choice(("float", "half", "mixed", "double"))
 _PLANNERS = Choice(("lpz", "bidi", "legacy"))
 _SCHEDULERS = Choice(("always_from_dram",), later=("reuse_consecutive", "spill_opt", "auto_recompute_sa"))
 _SIMULATIONS = Choice(("auto", "fake", "default", "fast", "best", "full"))
-_INPUTS = "layouts of inputs and outputs are given by io_spec_constraints of Context.compile"
-_PLANNED = "the planner chooses those of GEMM operands"
 
 OPTIONS: dict[str, Option] = {
     option.name: option
@@ -50,9 +48,10 @@ OPTIONS: dict[str, Option] = {
         Option("layout_planner", "lpz", _PLANNERS,
                "which planner chooses the layouts: rules alone (legacy), with what readers want (bidi), or a search by exact "
                "steps (lpz)", _LAYOUT),
-        Option("layout_spec", None, Entries(_INPUTS), "a file with layouts to use", _LAYOUT, "not in this version"),
-        Option("gemm_layout_spec", None, Entries(_PLANNED), "a file with layouts of GEMM operands", _LAYOUT,
-               "not in this version"),
+        Option("layout_spec", None, Entries(), "layouts of operands (SwitchInput) and results (FixOutput), by operator and "
+               "shape", _LAYOUT),
+        Option("gemm_layout_spec", None, Entries(), "layouts of the operands A, BT and of the result C of matrix products, by "
+               "a part of the weights' name", _LAYOUT),
         Option("scheduler", "always_from_dram", _SCHEDULERS, "how the order is found", _SCHEDULE),
         Option("sa_expected_run_iters", 1000, Count(1, 10**8), "how often the program will run", _SCHEDULE, NO_EFFECT),
         Option("simulation_mode", "default", _SIMULATIONS,

@@ -31,15 +31,19 @@ _NONE: tuple[str, ...] = ()  # threads, dumps, folders: they change no result
 
 VARIABLES: dict[str, Variable] = {
     "CODEGEN_ALARM": Variable(_SEARCH),
-    "CODEGEN_ALLOW_UNUSED_LAYOUT_SPEC": Variable(_LAYOUT),
+    "CODEGEN_ALLOW_UNUSED_LAYOUT_SPEC": Variable(
+        _LAYOUT, "1: entries of layout_spec and gemm_layout_spec that nothing fits are no error"
+    ),
     "CODEGEN_AUTO_RECOMPUTE_HACK_FOR_QWEN": Variable(_SCHEDULE),
     "CODEGEN_CONV_AGGRESSIVE_TIME_SLICING": Variable(_LAYOUT),
     "CODEGEN_DEFER_SIMPLIFY": Variable(_OPTIMIZE),
     "CODEGEN_DIR": Variable(_NONE),
     "CODEGEN_DUMP_VSM": Variable(_NONE),
     "CODEGEN_ENABLE_SET_PARTIAL_LOCATION": Variable(_LAYOUT),
-    "CODEGEN_FIND_BEST_COMPILE_OPTIONS": Variable(_SEARCH),
-    "CODEGEN_FIND_BETTER_COMPILE_OPTIONS": Variable(_SEARCH),
+    "CODEGEN_FIND_BEST_COMPILE_OPTIONS": Variable(_LAYOUT, "1: lpz tries as many layouts as with simulation_mode=full"),
+    "CODEGEN_FIND_BETTER_COMPILE_OPTIONS": Variable(
+        _LAYOUT, "1: lpz tries as many layouts as with simulation_mode=best"
+    ),
     "CODEGEN_FORCE_ATTENTION_GRAD_AFTER_FORWARD": Variable(_SCHEDULE),
     "CODEGEN_GEMM_FORCE_CHANNEL_SPLIT": Variable(_LAYOUT),
     "CODEGEN_GEMM_FORCE_WEIGHT_ON_DRAM": Variable(_SEARCH),
@@ -81,6 +85,11 @@ def of_environment(environment: Mapping[str, str] | None = None) -> dict[str, st
 def of_phase(values: Mapping[str, str], phase: str) -> dict[str, str]:
     """Those that enter a phase's key. What nobody knows enters every key: it may change anything."""
     return {name: value for name, value in values.items() if name not in VARIABLES or phase in VARIABLES[name].phases}
+
+
+def is_set(values: Mapping[str, str], name: str) -> bool:
+    """Whether a switch is on: anything but nothing, 0 and false."""
+    return values.get(name, "").strip().lower() not in ("", "0", "false")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
+from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, PE, Layout, Sub, W
 
@@ -129,6 +130,29 @@ class Scheme:
         exact = all(size == held for a, (size, held) in enumerate(zip(shape, self.extents)) if a != self.lane)
         blocks = self.lane is None or self.extents[self.lane] - shape[self.lane] < BLOCK
         return exact and blocks and Image(self.layout(dtype), dtype, self.extents).full
+
+    @classmethod
+    def of(cls, layout: Layout, dtype: str) -> Scheme:
+        """The scheme whose layout this is. LayoutError when there is none."""
+        quad = _QUAD[dtype]
+        axes = [[s for s in axis if s.n > 1] for axis in layout.axes]
+        ends = [a for a, axis in enumerate(axes) if tuple(axis[-len(quad) :]) == quad]
+        lane = ends[-1] if ends else None
+        if lane is not None:
+            del axes[lane][-len(quad) :]
+        ranks = {n: i for i, n in enumerate(sorted(s.stride for axis in axes for s in axis if s.level == ADDR))}
+
+        def digit(s: Sub) -> Digit:
+            return Digit(s.n, LOCAL, ranks[s.stride]) if s.level == ADDR else Digit(s.n, s.level, s.stride)
+
+        copies = tuple(Digit(s.n, s.level, s.stride) for s in layout.broadcast if s.n > 1)
+        found = cls(tuple(tuple(map(digit, axis)) for axis in axes), lane, copies)
+        if found.layout(dtype).axes != tuple(tuple(s for s in axis if s.n > 1) for axis in layout.axes):
+            raise LayoutError(
+                f"{layout} is none of the layouts that the planner works in: at most one axis ends in the four PEs and "
+                f"words, {','.join(map(str, quad))} for {dtype}, and addresses have no gaps"
+            )
+        return found
 
     # ---- relations --------------------------------------------------------------------------------------------
 

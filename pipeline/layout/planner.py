@@ -24,6 +24,7 @@ from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, VIEW, ZERO, Placed, PlacedNode, PlacedValue
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, choose_lane, spread
+from mlsdk.pipeline.layout.pins import Pins, scheme_of
 from mlsdk.pipeline.ops.table import run as run_operator
 
 T = TypeVar("T")
@@ -45,11 +46,13 @@ class LayoutOptions:
     """`fixed`: where inputs and outputs lie, by name; the name of an input stands for wherever that one comes to lie.
     `on_host`: operators that the host computes. What rules could decide in several ways, for a search to try: `wishes`,
     where inputs and results are to lie, and `ways`, by a result, which of the ways of its rule to take. `planner` names the
-    search (search.py); lpz makes so many `trials`, and counts steps and LW of emitted nodes by `measure`."""
+    search (search.py); lpz makes so many `trials`, and counts steps and LW of emitted nodes by `measure`. `pins`: layouts
+    that the user wants."""
 
     float_dtype: str = "float"
     fixed: Mapping[str, Fixed | str] = field(default_factory=dict)
     on_host: frozenset[str] = frozenset()
+    pins: Pins = field(default_factory=Pins)
     planner: str = "lpz"
     measure: Callable[[Sequence[m.Statement]], tuple[int, int]] | None = None
     trials: int = 0
@@ -92,6 +95,7 @@ class Planner:
         for node in graph.nodes:
             for name in set(node.inputs):
                 self.readers.setdefault(name, []).append(node)
+        self.maker = {name: node.op for node in graph.nodes for name in node.outputs}
         self._halves: dict[str, str] = {}
         self.made: dict[str, PlacedNode] = {}
         self.read: set[str] = set()  # what nodes have as inputs
@@ -118,7 +122,8 @@ class Planner:
                     if rule is elementwise and self._may_wait(node):
                         self.waiting[node.outputs[0]] = node
                     else:
-                        rule(self, node)
+                        rule(self, self.options.pins.switched(self, node))
+                        self.options.pins.check(self, node)
             except NotOnBoard as error:
                 misuses.append(Misuse(node.op, node.source, node.scope, str(error), node.name))
                 for name in node.outputs:  # as if it were there, so that what else is wrong is found too
@@ -131,6 +136,7 @@ class Planner:
             raise UnsupportedOperator.listing(misuses, "rewrite them, or run the function on pfvm:cpu")
         for name in list(self.waiting):  # nothing read it
             self._settle(name, None)
+        self.options.pins.finish()
         outputs = [self._output(name) for name in self.graph.outputs]
         for name in self.graph.inputs:
             if name not in self.values:
@@ -143,6 +149,8 @@ class Planner:
     def _may_wait(self, node: Node) -> bool:
         """Whether an elementwise node has no reason to lie anywhere yet, as nobody has placed its inputs. It is planned when
         its result is wanted, and its operands lie as that then does: state of an optimizer like its gradient."""
+        if self.options.pins.output(node.op, self.shape(node.outputs[0])) is not None:
+            return False
         if node.outputs[0] in self.graph.outputs or node.outputs[0] in self.options.fixed:
             return False
         out, operands = node.outputs[0], [name for name in node.inputs if name]
@@ -159,7 +167,7 @@ class Planner:
         """Plan a node that waits, its result in a scheme if that is known."""
         from mlsdk.pipeline.layout.rules import rule_of
 
-        node = self.waiting.pop(name)
+        node = self.options.pins.switched(self, self.waiting.pop(name))
         if scheme is not None and not scheme.copies:
             for operand in filter(None, node.inputs):
                 unplaced = self.free(operand) or operand in self.waiting
@@ -268,6 +276,9 @@ class Planner:
 
     def wish(self, name: str) -> Scheme | None:
         """Where a result is to lie, if anybody said so."""
+        pin = self.options.pins.output(self.maker[name], self.shape(name)) if name in self.maker else None
+        if pin is not None:
+            return scheme_of(pin, self.device_dtype(name))
         wished, shape = self.options.wishes.get(name), self.shape(name)
         if wished is None or len(wished.axes) != len(shape):
             return None  # another plan may have had another value of this name

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlsdk.device import spec
+from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.graph import Node
-from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Sub
+from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Layout, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme, local_rows, spread
 from mlsdk.pipeline.layout import updates
 from mlsdk.pipeline.layout.moving import anywhere, reshape
+from mlsdk.pipeline.layout.pins import same
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
 from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, mode_of, weights_layout
 from mlsdk.pipeline.ops.table import attributes
@@ -136,7 +138,7 @@ def _placed_product(
         b, scheme_a, scheme_c = crossed
         mode = updates.crossed_mode_for(mode) or mode
     else:
-        scheme_a, scheme_c = _schemes(planner, out, a, wide_a, shape_c, trans_a, batch, mode, dtype_c)
+        scheme_a, scheme_c = _schemes(planner, out, a, b, wide_a, shape_c, trans_a, batch, mode, dtype_c)
     own_a = scheme_a.restrict(shape_a, (*shape_c[:-1], k))
     local = [x for x in batch if any(d.level == LOCAL and d.n > 1 for d in scheme_c.axes[x])]
     if {wide_a[x] == shape_c[x] for x in local} == {True, False}:  # each local batch its own A, or one for all
@@ -165,6 +167,7 @@ def _placed_product(
             mode, blocks * BLOCK, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied
         )
         b_placed = planner.want_layout(b, layout_b, dtype_b, reason=f"weights of {node.op}")
+    _check_pin(planner, node, a_placed, b_placed, scheme_c.layout(dtype_c), b, trans_b)
     joined = stored is not None and stored.parts > 1
 
     batches = prod(d.n for x in batch for d in scheme_c.axes[x] if d.level == LOCAL)
@@ -195,6 +198,22 @@ def _placed_product(
     elementwise(
         planner, replace(node, op="Add", inputs=(middle, bias), attrs={})
     )  # by the node's name: others may join
+
+
+def _check_pin(planner: Planner, node: Node, a: str, b: str, c: Layout, weights: str, trans_b: bool) -> None:
+    """Raise LayoutError where the product with `weights` cannot work as gemm_layout_spec wants it."""
+    pin = planner.options.pins.gemm(weights)
+    if pin is None:
+        return
+    of_b = planner.values[b].layout
+    found = {
+        "A": (pin.a, planner.values[a].layout),
+        "BT": (pin.bt, of_b if trans_b or of_b.rank != 2 else of_b.transpose((1, 0))),
+        "C": (pin.c, c),
+    }
+    for name, (wanted, have) in found.items():
+        if wanted is not None and not same(wanted, have):
+            raise LayoutError(f"{pin}: {node.name} works with {name} in {have}, not in {wanted}; see layout.html")
 
 
 def _stored(
@@ -320,6 +339,7 @@ def _schemes(
     planner: Planner,
     out: str,
     a: str,
+    b: str,
     wide_a: tuple[int, ...],
     shape_c: tuple[int, ...],
     trans_a: bool,
@@ -359,6 +379,10 @@ def _schemes(
             columns.insert(0 if lies is None else 1, (shared, found))
     pays = not batch and columns_pay(mode, prod(shape_c[:-1]), k, n)
     ways = [*columns, *rows] if pays or not rows else [*rows, *columns]
+    pin = planner.options.pins.gemm(b)
+    if pin is not None and not trans_a:
+        dtype_a = planner.device_dtype(a)
+        ways = [(x, y) for x, y in ways if pin.allows(x.layout(dtype_a), y.layout(dtype_c))] or ways
     scheme_a, scheme_c = planner.way(out, ways) if ways else (new, of_c(new))
     while not fits(scheme_a, scheme_c) and _local_blocks(scheme_c, last) * unit_c < BANK:
         grains = [

@@ -28,12 +28,7 @@ def test_defaults_and_origins():
         ({"scheduler": "fast"}, "give one of always_from_dram"),
         ({"scheduler": "spill_opt"}, "'spill_opt' is not in this version; available: always_from_dram"),
         ({"layout_planner": "bidy"}, "'bidy' is not allowed; did you mean 'bidi'"),
-        (
-            {"layout_spec": [{"key": "w"}]},
-            "layouts cannot be given by a file in this version; layouts of inputs and outputs",
-        ),
         ({"layout_spec": ["w"]}, "entry 0 is str; write an object"),
-        ({"gemm_layout_spec": [{"key": "w"}]}, "layouts cannot be given by a file"),
         ({"num_threads": 0}, "give a whole number from 1 to 4096, or -1"),
         ({"num_threads": True}, "give a whole number"),
         ({3: 1}, "an option's name is 3; names are texts"),
@@ -110,17 +105,24 @@ def test_a_byte_order_mark_is_no_harm(tmp_path):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ('[{"key": "w"}]', "layouts cannot be given by a file in this version"),
         ('{"key": "w"}', "it holds dict; write a list of objects"),
         ("[1]", "entry 0 is int; write an object"),
         ("[" * 100_000, "nested too deep"),
         ("[{]", "line 1, column 3"),
     ],
 )
-def test_a_file_of_layouts_is_read_and_refused(tmp_path, content, told):
+def test_a_file_of_layouts_that_is_none(tmp_path, content, told):
     (tmp_path / "layouts.json").write_text(content)
     with pytest.raises(OptionError, match=told):
         resolve({"layout_spec": str(tmp_path / "layouts.json")})
+
+
+def test_a_file_of_layouts_enters_the_key_by_its_content(tmp_path):
+    entries = [{"key": "w", "A": "((8_L2B:1),(4_PE:1,4_W:1))"}]
+    (tmp_path / "layouts.json").write_text(json.dumps(entries))
+    by_file = resolve({"gemm_layout_spec": str(tmp_path / "layouts.json")})
+    assert by_file.of_phase("LayoutPlan") == resolve({"gemm_layout_spec": entries}).of_phase("LayoutPlan")
+    assert by_file.values["gemm_layout_spec"] == entries
 
 
 def test_the_page_about_options_is_current():
