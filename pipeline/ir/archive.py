@@ -9,10 +9,12 @@ from collections.abc import Mapping
 import numpy as np
 import zstandard
 
+from mlsdk.device import spec
 from mlsdk.errors import GraphError
 
-#: what a damaged or hostile frame may claim at most
-MAX_SIZE = 1 << 40
+#: what a frame may hold: all DRAM of a board. More cannot be loaded, and is not unpacked
+MAX_SIZE = spec.GROUPS * spec.DRAM_LW * 8
+_DENSEST = 1 << 15  # bytes that a byte of a frame can stand for: a block of 4 bytes holds 128 KiB at most
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -21,19 +23,22 @@ def compress(data: bytes) -> bytes:
     return zstandard.ZstdCompressor(level=3, write_checksum=True, write_content_size=True).compress(data)
 
 
-def decompress(data: bytes, name: str = "file") -> bytes:
-    """Raises GraphError when the frame is damaged, cut off or followed by other bytes."""
+def decompress(data: bytes, name: str = "file", limit: int = MAX_SIZE) -> bytes:
+    """Raises GraphError when the frame is damaged, cut off or followed by other bytes, or declares more than `limit` bytes
+    or than its own length can hold: that is refused before memory is taken for it."""
     try:
         size = zstandard.frame_content_size(data)
-        if size < 0 or size > MAX_SIZE:
-            raise GraphError(f"{name} declares no size, or {size} bytes; it is not one of ours")
-        decompressor = zstandard.ZstdDecompressor().decompressobj()
-        result = decompressor.decompress(data)
-        if not decompressor.eof or decompressor.unused_data or len(result) != size:
-            raise GraphError(f"{name} is cut off or followed by other bytes; compile the function again")
-        return result
+        if size < 0 or size > min(limit, _DENSEST * len(data)):
+            told = "no size" if size < 0 else f"{size:,} bytes in {len(data):,}, {limit:,} are the most"
+            raise GraphError(f"{name} declares {told}: it is not one of ours; compile the function again")
+        if size == 0 and data != compress(b""):  # the library looks no further then
+            raise GraphError(f"{name} declares 0 bytes, and has some; compile the function again")
+        reader = zstandard.ZstdDecompressor()
+        return reader.decompress(data, read_across_frames=False, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise GraphError(f"{name} is damaged ({error}); compile the function again") from error
+        raise GraphError(
+            f"{name} is damaged, cut off or followed by other bytes ({error}); compile the function again"
+        ) from error
 
 
 def pack_arrays(arrays: Mapping[str, np.ndarray]) -> bytes:
