@@ -8,7 +8,11 @@ They hold where the user's own configuration says nothing.
 
 from __future__ import annotations
 
+import logging
+
 from luigi import configuration
+
+from mlsdk.errors import MLSDKError
 
 SETTINGS: dict[str, dict[str, str]] = {
     "retcode": {
@@ -31,3 +35,19 @@ def apply() -> None:
         for name, value in values.items():
             if not config.has_option(section, name):
                 config.set(section, name, value)
+    log = logging.getLogger("luigi-interface")
+    if _in_one_line not in log.filters:
+        log.addFilter(_in_one_line)
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """What speaks for itself is told without a traceback, also where Luigi has wrapped it in an error of its own."""
+    told, error = [], record.exc_info[1] if record.exc_info else None
+    while error is not None:
+        told.append(str(error))
+        if isinstance(error, MLSDKError):
+            record.msg, record.args = f"{record.getMessage()}: {': '.join(told)}", ()
+            record.exc_info = record.exc_text = None
+            break
+        error = error.__cause__
+    return True

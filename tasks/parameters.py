@@ -16,6 +16,10 @@ from mlsdk.tasks.errors import WorkflowError
 LARGEST_SEED = 2**32 - 1
 
 
+class NotAllowed(WorkflowError, ValueError):
+    """The text of a parameter is not what it takes."""
+
+
 class IntParameter(luigi.IntParameter):
     """A whole number from `low` to `high`."""
 
@@ -26,8 +30,10 @@ class IntParameter(luigi.IntParameter):
         self.low, self.high = low, high
 
     def parse(self, x: str) -> int:
-        # int() refuses texts of thousands of digits with a message of its own.
-        return int(x) if len(x) < 100 else _out_of_range(x)
+        try:
+            return int(x)
+        except ValueError:
+            raise NotAllowed(_refused(self, x)) from None
 
     def allows(self, value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
@@ -41,6 +47,12 @@ class FloatParameter(luigi.FloatParameter):
     def __init__(self, low: float, high: float, **keywords: Any) -> None:
         super().__init__(**keywords)
         self.low, self.high = low, high
+
+    def parse(self, x: str) -> float:
+        try:
+            return float(x)
+        except ValueError:
+            raise NotAllowed(_refused(self, x)) from None
 
     def allows(self, value: Any) -> bool:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -56,12 +68,12 @@ def check(task: luigi.Task) -> None:
 
 def wrong(of: type, name: str, parameter: luigi.Parameter[Any], value: Any) -> WorkflowError:
     """The error for a value that a parameter does not take."""
+    return WorkflowError(f"parameter {name} of {of.__name__}: {_refused(parameter, value)}")
+
+
+def _refused(parameter: luigi.Parameter[Any], value: Any) -> str:
     if isinstance(parameter, (IntParameter, FloatParameter)):
         wanted = f"{parameter.wanted} from {parameter.low} to {parameter.high}"
     else:
         wanted = f"a value of kind {type(parameter).__name__.removesuffix('Parameter').lower() or 'text'}"
-    return WorkflowError(f"parameter {name} of {of.__name__}: {value!r:.60} is not allowed; give {wanted}")
-
-
-def _out_of_range(text: str) -> int:
-    raise ValueError(f"{text[:20]}... has {len(text)} digits")
+    return f"{value!r:.60} is not allowed; give {wanted}"

@@ -13,18 +13,19 @@ from typing import Any
 
 import luigi
 
+from mlsdk.tasks.errors import WorkflowError
 from mlsdk.tasks.phases import OptionsParameter
-from mlsdk.tasks.workflow import Artifact, Step, Workflow
+from mlsdk.tasks.workflow import LARGEST_SEED, Artifact, IntParameter, Step, Workflow
 
 
 class Generate(Step):
     """Greedy generation: the prompt at once, then a token a call; the cache stays on the board between the calls."""
 
-    layers = luigi.IntParameter(default=4)
-    width = luigi.IntParameter(default=64)
-    prompt = luigi.IntParameter(default=8)
-    generate = luigi.IntParameter(default=8)
-    seed = luigi.IntParameter(default=0)
+    layers = IntParameter(1, 256, default=4)
+    width = IntParameter(8, 8192, default=64)
+    prompt = IntParameter(1, 4096, default=8)
+    generate = IntParameter(1, 4096, default=8)
+    seed = IntParameter(0, LARGEST_SEED, default=0)
     options = OptionsParameter(default={}, description="compile options as JSON")
     device = luigi.Parameter(default="mncore2:auto", significant=False)
     artifacts = (Artifact("generated.json", "json"),)
@@ -76,13 +77,17 @@ class Generate(Step):
 class LlamaTiny(Workflow):
     """Generate tokens on the board and compare each with torch's in double."""
 
-    layers = luigi.IntParameter(default=4, description="decoder layers")
-    width = luigi.IntParameter(default=64, description="width of the model, a multiple of 8")
-    prompt = luigi.IntParameter(default=8, description="tokens of the prompt")
-    generate = luigi.IntParameter(default=8, description="tokens to generate")
-    seed = luigi.IntParameter(default=0, description="seed of weights and prompt")
+    layers = IntParameter(1, 256, default=4, description="decoder layers")
+    width = IntParameter(8, 8192, default=64, description="width of the model, a multiple of 8")
+    prompt = IntParameter(1, 4096, default=8, description="tokens of the prompt")
+    generate = IntParameter(1, 4096, default=8, description="tokens to generate")
+    seed = IntParameter(0, LARGEST_SEED, default=0, description="seed of weights and prompt")
     default_options = {"float_dtype": "mixed"}
     programs = ()
+
+    def check_parameters(self) -> None:
+        if self.width % 8:  # four heads, each rotated in two halves
+            raise WorkflowError(f"parameter width of LlamaTiny: {self.width} is not a multiple of 8")
 
     def _generated(self) -> Generate:
         return Generate(

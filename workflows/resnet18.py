@@ -13,16 +13,16 @@ from typing import Any
 
 import luigi
 
-from mlsdk.tasks.workflow import Artifact, Program, Step, Workflow, arrays, pack
+from mlsdk.tasks.workflow import LARGEST_SEED, Artifact, IntParameter, Program, Step, Workflow, arrays, pack
 
 
 class Image(Step):
     """A seeded image, and what torch computes of it in double."""
 
-    batch = luigi.IntParameter(default=1)
-    size = luigi.IntParameter(default=224)
-    classes = luigi.IntParameter(default=1000)
-    seed = luigi.IntParameter(default=0)
+    batch = IntParameter(1, 4096, default=1)
+    size = IntParameter(1, 4096, default=224)
+    classes = IntParameter(1, 100_000, default=1000)
+    seed = IntParameter(0, LARGEST_SEED, default=0)
     artifacts = (Artifact("inputs.npz", "arrays"), Artifact("logits.npz", "arrays"))
     extra_sources = ("mlsdk.workflows.resnet_model",)
 
@@ -41,10 +41,10 @@ class Image(Step):
 class ResNet(Workflow):
     """ResNet-18 on the board, compared with torch."""
 
-    batch = luigi.IntParameter(default=1, description="images per call")
-    size = luigi.IntParameter(default=224, description="edge of the images")
-    classes = luigi.IntParameter(default=1000, description="number of classes")
-    seed = luigi.IntParameter(default=0, description="seed of weights and image")
+    batch = IntParameter(1, 4096, default=1, description="images per call")
+    size = IntParameter(1, 4096, default=224, description="edge of the images")
+    classes = IntParameter(1, 100_000, default=1000, description="number of classes")
+    seed = IntParameter(0, LARGEST_SEED, default=0, description="seed of weights and image")
     default_options = {"float_dtype": "mixed"}
     extra_sources = ("mlsdk.workflows.resnet_model",)
 

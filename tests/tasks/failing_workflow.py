@@ -25,6 +25,18 @@ class Failing(Workflow):
         return [Fails()]
 
 
+class Divides(Step):
+    artifacts = (Artifact("never"),)
+
+    def compute(self, inputs, services):
+        return {"never": bytes(1 // 0)}
+
+
+class Buggy(Workflow):
+    def requires(self):
+        return [Divides()]
+
+
 class Interrupted(Workflow):
     def requires(self):
         return [Interrupts()]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import enum
 import os
+import re
 import subprocess
 import sys
 import time
@@ -362,8 +363,48 @@ def test_a_parameter_has_its_range_from_python_too(values):
         Example(**values)
 
 
+@pytest.mark.parametrize(("text", "told"), [
+    ("0", "parameter batch of Example: 0 is not allowed; give a whole number from 1 to 4096"),
+    ("abc", "'batch': 'abc' is not allowed; give a whole number from 1 to 4096"),
+    ("9" * 5000, "is not allowed; give a whole number from 1 to 4096"),
+])  # fmt: skip
+def test_luigi_tells_a_wrong_parameter_in_one_line(tmp_path, text, told):
+    done = luigi_command(tmp_path / "store", "--module", "example_workflow", "Example", "--Example-batch", text)
+    assert done.returncode == 40
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_luigi_tells_a_failed_phase_in_one_line_and_keeps_the_traceback_of_other_errors(tmp_path):
+    done = luigi_command(tmp_path / "store", "--module", "failing_workflow", "Failing")
+    assert done.returncode == 30
+    assert "Traceback" not in done.stderr
+    assert re.search(r"failed .*Fails\(failing_workflow\): fc1: it does not fit; make it smaller", done.stderr)
+    done = luigi_command(tmp_path / "store", "--module", "failing_workflow", "Buggy")
+    assert done.returncode == 30
+    assert "Traceback" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_the_workflows_that_come_along_have_ranges():
+    from mlsdk.tasks import find
+    from mlsdk.tasks.parameters import FloatParameter, IntParameter
+
+    for name in find.names():
+        of = find.workflow_class(name)
+        for own, parameter in of.get_params():
+            if isinstance(parameter, (luigi.IntParameter, luigi.FloatParameter)):
+                assert isinstance(parameter, (IntParameter, FloatParameter)), f"{name}: {own}"
+                with pytest.raises(WorkflowError, match=f"parameter {own} of .* is not allowed; give a .*number from "):
+                    of(**{own: parameter.low - 1})
+
+
 def test_parameters_that_do_not_fit_together_are_said():
+    from mlsdk.workflows.llama_tiny import LlamaTiny
     from mlsdk.workflows.train_digits import TrainDigits
+
+    with pytest.raises(WorkflowError, match="width of LlamaTiny: 20 is not a multiple of 8"):
+        LlamaTiny(width=20)
 
     with pytest.raises(WorkflowError, match="images of TrainDigits: 8 fill no batch of 64"):
         TrainDigits(images=8)
