@@ -117,15 +117,27 @@ def _ops_on_host(envs: Mapping[str, str]) -> frozenset[str]:
 
 def schedule(inputs: Inputs, options: Options, services: Services) -> Outputs:
     from mlsdk.pipeline.ir.placed import Placed
-    from mlsdk.pipeline.schedule import ScheduleOptions, reports
+    from mlsdk.pipeline.schedule import Record, ScheduleOptions, reports
     from mlsdk.pipeline.schedule import schedule as scheduled
+    from mlsdk.pipeline.simulate import measure
 
-    placed = Placed.from_json(inputs["placed.json"])
-    plan = scheduled(placed, ScheduleOptions(options["scheduler"]))
+    placed, record, usual = Placed.from_json(inputs["placed.json"]), Record(), ScheduleOptions()
+    number = partial(variables.whole_number, options["envs"])
+    wishes = ScheduleOptions(
+        options["scheduler"],
+        measure,
+        options["sram_budget"],
+        number("CODEGEN_SCHEDULE_PP_BEAM_WIDTH", usual.beam_width, 1),
+        number("CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN", usual.beam_max_turn, -1),
+        number("CODEGEN_SCHEDULE_PP_BEAM_TURN_PRUNE_LIMIT", usual.beam_prune_limit, 1),
+        number("CODEGEN_SA_STEPS", options["sa_expected_run_iters"], 0),
+    )
+    plan = scheduled(placed, wishes, record)
     return {
         "plan.json": plan.to_json(),
         "l3ir.txt": reports.l3ir_text(placed, plan),
         "l3ir_stripped.onnx": reports.l3ir_onnx(placed),
+        **({"search.json": record.to_json()} if record.runs else {}),
     }
 
 

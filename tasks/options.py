@@ -38,7 +38,7 @@ _SCHEDULE = ("Schedule",)
 _BOTH = ("LayoutPlan", "Schedule")
 _FLOATS = Choice(("float", "half", "mixed", "double"))
 _PLANNERS = Choice(("lpz", "bidi", "legacy"))
-_SCHEDULERS = Choice(("always_from_dram",), later=("reuse_consecutive", "spill_opt", "auto_recompute_sa"))
+_SCHEDULERS = Choice(("always_from_dram", "reuse_consecutive", "spill_opt", "auto_recompute_sa"))
 _SIMULATIONS = Choice(("auto", "fake", "default", "fast", "best", "full"))
 
 OPTIONS: dict[str, Option] = {
@@ -52,11 +52,12 @@ OPTIONS: dict[str, Option] = {
                "shape", _LAYOUT),
         Option("gemm_layout_spec", None, Entries(), "layouts of the operands A, BT and of the result C of matrix products, by "
                "a part of the weights' name", _LAYOUT),
-        Option("scheduler", "always_from_dram", _SCHEDULERS, "how the order is found", _SCHEDULE),
-        Option("sa_expected_run_iters", 1000, Count(1, 10**8), "how often the program will run", _SCHEDULE, NO_EFFECT),
+        Option("scheduler", "always_from_dram", _SCHEDULERS, "how the order is found, and what stays in local memory", _SCHEDULE),
+        Option("sa_expected_run_iters", 1000, Count(1, 10**8), "rounds of annealing of auto_recompute_sa", _SCHEDULE),
         Option("simulation_mode", "default", _SIMULATIONS,
-               "effort of the node simulation: how many layouts lpz tries (fake: none, full: the most)", _BOTH),
-        Option("sram_budget", 1.0, Fraction(), "part of the local memory that may be used", _BOTH, NO_EFFECT),
+               "effort of the node simulation: how many layouts lpz tries (fake: none, full: the most; auto: as default)",
+               _LAYOUT),
+        Option("sram_budget", 1.0, Fraction(), "part of each local memory that may be used", _SCHEDULE),
         Option("envs", {}, Variables(), "environment variables for this compile", ALL_BELOW_TRACE,
                "those named CODEGEN_ have a table of their own"),
         Option("backprop", False, Flag(), "training by the older exporter's interface", ("OptimizeOnnx",), NO_EFFECT),

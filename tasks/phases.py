@@ -98,15 +98,16 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Schedule",
-            version=2,
+            version=3,
             function="mlsdk.tasks.adapters:schedule",
             takes=("placed.json",),
             gives=(
                 Artifact("plan.json", "json"),
                 Artifact("l3ir.txt", "text"),
                 Artifact("l3ir_stripped.onnx", "onnx"),
+                Artifact("search.json", "json", optional=True),
             ),
-            code=("pipeline/schedule", *_IR),
+            code=("pipeline/schedule", "pipeline/simulate", *_IR),
         ),
         Phase(
             name="Simulate",

@@ -25,13 +25,24 @@ logger = logging.getLogger("mlsdk.options")
 # From quick to thorough.
 BUILT_IN: dict[str, dict[str, Any]] = {
     "debug": {"args": ["--scheduler=always_from_dram", "--simulation_mode=fake"]},
-    "O0": {"args": ["--simulation_mode=fake"]},
-    "O1": {"args": ["--simulation_mode=fast"]},
-    "O2": {"args": ["--simulation_mode=default"]},
-    "O3": {"args": ["--simulation_mode=best"], "envs": {"CODEGEN_USE_MERGE": "1"}},
+    "O0": {"args": ["--scheduler=always_from_dram", "--simulation_mode=fake"]},
+    "O1": {
+        "args": ["--scheduler=spill_opt", "--simulation_mode=fast"],
+        "envs": {"CODEGEN_SCHEDULE_PP_BEAM_WIDTH": "2", "CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN": "4"},
+    },
+    "O2": {"args": ["--scheduler=auto_recompute_sa", "--simulation_mode=default"]},
+    "O3": {
+        "args": ["--scheduler=auto_recompute_sa", "--simulation_mode=best", "--sa_expected_run_iters=4000"],
+        "envs": {"CODEGEN_USE_MERGE": "1", "CODEGEN_SCHEDULE_PP_BEAM_WIDTH": "8"},
+    },
     "O4": {
-        "args": ["--simulation_mode=best"],
-        "envs": {"CODEGEN_USE_MERGE": "1", "CODEGEN_SCHEDULE_PP_BEAM_WIDTH": "64"},
+        "args": ["--scheduler=auto_recompute_sa", "--simulation_mode=best", "--sa_expected_run_iters=16000"],
+        "envs": {
+            "CODEGEN_USE_MERGE": "1",
+            "CODEGEN_SCHEDULE_PP_BEAM_WIDTH": "16",
+            "CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN": "64",
+            "CODEGEN_SCHEDULE_PP_BEAM_TURN_PRUNE_LIMIT": "8",
+        },
     },
 }
 

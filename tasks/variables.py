@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from mlsdk.errors import OptionError
+
 PREFIX = "CODEGEN_"
 
 
@@ -61,10 +63,14 @@ VARIABLES: dict[str, Variable] = {
     "CODEGEN_N_TRANSPOSE_THREADS": Variable(_NONE),
     "CODEGEN_OPS_ON_HOST": Variable(_LAYOUT, "operators that the host computes, by name with commas between them"),
     "CODEGEN_OP_DEF": Variable(_LAYOUT),
-    "CODEGEN_SA_STEPS": Variable(_SCHEDULE),
-    "CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN": Variable(_SCHEDULE),
-    "CODEGEN_SCHEDULE_PP_BEAM_TURN_PRUNE_LIMIT": Variable(_SCHEDULE),
-    "CODEGEN_SCHEDULE_PP_BEAM_WIDTH": Variable(_SCHEDULE),
+    "CODEGEN_SA_STEPS": Variable(
+        _SCHEDULE, "rounds of annealing of auto_recompute_sa, in place of sa_expected_run_iters"
+    ),
+    "CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN": Variable(_SCHEDULE, "turns of the search for an order; -1: no limit"),
+    "CODEGEN_SCHEDULE_PP_BEAM_TURN_PRUNE_LIMIT": Variable(
+        _SCHEDULE, "turns without a better order after which that search ends"
+    ),
+    "CODEGEN_SCHEDULE_PP_BEAM_WIDTH": Variable(_SCHEDULE, "orders that go on in each turn of that search"),
     "CODEGEN_SKIP_OPTIMIZER_FUSION": Variable(_OPTIMIZE),
     "CODEGEN_SKIP_RESOLVE_NEGATIVE_INDICES": Variable(_OPTIMIZE),
     "CODEGEN_SPATIAL_SPLIT_THRESHOLD_L2B_L1B": Variable(_LAYOUT),
@@ -85,6 +91,20 @@ def of_environment(environment: Mapping[str, str] | None = None) -> dict[str, st
 def of_phase(values: Mapping[str, str], phase: str) -> dict[str, str]:
     """Those that enter a phase's key. What nobody knows enters every key: it may change anything."""
     return {name: value for name, value in values.items() if name not in VARIABLES or phase in VARIABLES[name].phases}
+
+
+def whole_number(values: Mapping[str, str], name: str, default: int, least: int) -> int:
+    """A variable as a whole number. OptionError where it is none, or less than `least`."""
+    text = values.get(name)
+    if text is None:
+        return default
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise OptionError(f"{name} is {text!r:.40}; give a whole number from {least}")
+    return number
 
 
 def is_set(values: Mapping[str, str], name: str) -> bool:

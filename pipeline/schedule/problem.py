@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
+from typing import ClassVar
 
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
@@ -214,17 +216,18 @@ def _alike(view: Image, base: Image) -> bool:
 
 
 class Simulation:
-    """Costs by emission; equal nodes are emitted once. Fragments are not kept: those of candidates are many."""
+    """Costs by emission; equal nodes are emitted once in a process. Fragments are not kept: those of candidates are many."""
+
+    _known: ClassVar[dict[tuple[Measure, str], Cost | None]] = {}
 
     def __init__(self, placed: Placed, nodes: Sequence[PlacedNode], measure: Measure):
         self.placed, self.nodes, self.measure = placed, nodes, measure
-        self._known: dict[str, Cost | None] = {}
 
     def __call__(self, turn: int, lives: Lives) -> Cost | None:
         node = self.nodes[turn]
         if node.emitter == ON_HOST:  # other programs may run meanwhile
             return Cost(0, 0, (ALL, ALL)) if lives == IN_DRAM else None
-        key = fragment_key(node, self.placed.values, lives)
+        key = self.measure, fragment_key(node, self.placed.values, lives)
         if key not in self._known:
             self._known[key] = self._emit(node, lives)
         return self._known[key]
@@ -259,7 +262,7 @@ def check_budget(problem: Problem, budget: float) -> None:
                 raise ScheduleError(
                     f"{turn.name} needs {scratch.bit_count() * GRAIN:,} long words of {space} with all its operands in DRAM, "
                     f"and sram_budget {budget} allows {problem.capacity * GRAIN:,}; live: no value; map of {space}: "
-                    f"{map_of(scratch)}; set sram_budget to {scratch.bit_count() / GRAINS:.2f} or more"
+                    f"{map_of(scratch)}; set sram_budget to {ceil(100 * scratch.bit_count() / GRAINS) / 100} or more"
                 )
 
 

@@ -216,7 +216,7 @@ def _places(
 def _addresses(
     problem: Problem, order: Sequence[int], lives: Sequence[Lives], stays: Sequence[Stay], pack: Pack
 ) -> set[int]:
-    """Give every stay its address; the ids of those that find no room."""
+    """Give every stay its address; the ids of those that find no room, or exceed the budget."""
     scratch = [problem.cost(turn, mine).scratch for turn, mine in zip(order, lives)]  # type: ignore[union-attr]
     homeless: set[int] = set()
     for bank in (0, 1):
@@ -230,6 +230,11 @@ def _addresses(
                 homeless.add(id(s))
             else:
                 s.address = address
+        for position, own in enumerate(scratch) if problem.capacity < GRAINS else ():
+            here = [s for s in mine if s.made <= position <= s.last and id(s) not in homeless]
+            sizes = [problem.items[s.item].grains for s in here]
+            if here and own[bank].bit_count() + sum(sizes) > problem.capacity:
+                homeless.add(id(here[sizes.index(max(sizes))]))
     return homeless
 
 

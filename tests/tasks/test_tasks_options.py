@@ -26,7 +26,6 @@ def test_defaults_and_origins():
         ({"float_dtpye": "half"}, "there is no option 'float_dtpye'; did you mean 'float_dtype'"),
         ({"float_dtype": "Half"}, "option float_dtype: 'Half' is not allowed; did you mean 'half'"),
         ({"scheduler": "fast"}, "give one of always_from_dram"),
-        ({"scheduler": "spill_opt"}, "'spill_opt' is not in this version; available: always_from_dram"),
         ({"layout_planner": "bidy"}, "'bidy' is not allowed; did you mean 'bidi'"),
         ({"layout_spec": ["w"]}, "entry 0 is str; write an object"),
         ({"num_threads": 0}, "give a whole number from 1 to 4096, or -1"),
