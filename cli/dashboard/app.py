@@ -37,6 +37,7 @@ from mlsdk.cli.dashboard.pages import (
     traces,
 )
 from mlsdk.cli.dashboard.problems import Indexing, Problem
+from mlsdk.cli.dashboard.sources import newest_of
 from mlsdk.cli.dashboard.tables import Table, as_csv
 from mlsdk.cli.dashboard.view import Site, View
 
@@ -200,7 +201,12 @@ def _sheet(function: Callable[[View], tuple[Any, Any]]) -> Callable[[Request], R
 
 
 def _home(request: Request) -> Response:
+    """`?label=net/train`: the newest build of that program, as Luigi's visualiser links it; the page Store without one."""
     site: Site = request.app.state.site
+    label = request.query_params.get("label", "")
+    if label and site.store_place is not None:
+        build = newest_of(site.store, label)
+        return RedirectResponse(f"/builds/{build}/summary" if build else "/store")
     return RedirectResponse("/summary" if site.folder else "/store")
 
 

@@ -137,6 +137,16 @@ def labels(row: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(event["label"] for event in row["phases"]))
 
 
+def newest_of(store: Store, label: str) -> str | None:
+    """The newest build of a program (or of a workflow: its first program), written as `build_of` takes it."""
+    from mlsdk.store import query
+
+    for row in query.log(store, label, 1):
+        programs = labels(row)
+        return f"{row['id']}.{programs.index(label) if label in programs else 0}" if programs else None
+    return None
+
+
 def open_source(spec: str) -> Source:
     """The source that a spec names; for the process that makes an index."""
     kind, _colon, rest = spec.partition(":")

@@ -212,6 +212,26 @@ def test_only_a_store(client, compiled):
     assert shown.get("/builds/1.7/summary").status_code == 404
 
 
+def test_a_label_leads_to_the_newest_build_of_the_program(client, tmp_path):
+    """What Luigi's visualiser links, as tasks/scheduler.py writes it."""
+    from mlsdk import store as stores
+    from mlsdk.store import Build, Event, Recipe
+
+    with stores.open(tmp_path / "store") as store:
+        for number in (1, 2):
+            programs = [("a & b/train", "Emit"), ("a & b/infer", "Emit")]
+            made = [(store.publish(Recipe(phase, 1, {"of": label, "n": number}), {"x": b"x"}), label)
+                    for label, phase in programs]  # fmt: skip
+            events = [Event("Emit", label, one.digest, one.parts, "built", "", 0.1) for one, label in made]
+            store.record(Build("a & b", 1.0 * number, 0.1, "ok", "", "", events))
+    shown = client(None, store=tmp_path / "store")
+    for label, where in (("a & b/infer", "/builds/2.1/summary"), ("a & b/train", "/builds/2.0/summary"),
+                         ("a & b", "/builds/2.0/summary"), ("none", "/store"), ("//evil.test", "/store")):  # fmt: skip
+        answer = shown.get("/", params={"label": label}, follow_redirects=False)
+        assert answer.headers["location"] == where
+    assert shown.get("/builds/2.1/summary").status_code == 200
+
+
 def test_files_in_both_forms(whole, compiled):
     stored = whole.get("/files/model.vsm.zst")
     assert stored.content == (compiled / "a" / "model.vsm.zst").read_bytes()
