@@ -153,8 +153,11 @@ def bisect(
         first[f"{name} graph on the board"] = next((row for row in rows if not row.deviation.same), None)
     if "model.app.zst" in files:
         status("the program itself")
-        values = _run(files["model.app.zst"], given, device)
-        corners.append(_corner("program", "board", signature, values, wanted, whole))
+        try:
+            values = _run(files["model.app.zst"], given, device)
+            corners.append(_corner("program", "board", signature, values, wanted, whole))
+        except MLSDKError as error:
+            corners.append(Corner("program", "board", trouble=" ".join(str(error).split())))
     return Report(tuple(corners), first, rows, float_dtype)
 
 

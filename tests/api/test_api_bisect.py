@@ -73,7 +73,7 @@ def test_every_node_is_in_the_page_of_the_dashboard(board_folder, capsys):
     client = TestClient(application(site, hosts_of(8327)), base_url="http://127.0.0.1:8327")
     shown = client.get("/accuracy.json").json()["sheet"]["rows"]
     site.close()
-    assert [row["node"] for row in shown] == [row["node"] for row in sorted(rows, key=lambda row: -row["max_rel"])]
+    assert {row["node"]: row["max_abs"] for row in shown} == {row["node"]: row["max_abs"] for row in rows}
 
 
 @pytest.fixture
@@ -183,3 +183,13 @@ def test_numbers_that_are_none():
     whole = deviation.deviation(np.array([3, 4]), np.array([3, 5]), 0.5, 100.0)
     assert (whole.wrong, whole.largest) == (1, 1)
     assert deviation.deviation(np.zeros((0, 2)), np.zeros((0, 2)), 0.0, 0.0).same
+
+
+def test_a_program_of_another_version_is_the_one_thing_that_is_not_run(board_folder, capsys):
+    from mlsdk.pipeline.ir import archive
+
+    codegen_dir.add(board_folder, "model.app.zst", archive.compress(b"open-mlsdk application 0\n"))
+    code, report = found(capsys, board_folder)
+    troubles = {(check["graph"], check["executor"]): check["trouble"] for check in report["checks"]}
+    assert code == exit_codes.FOUND and "compile the function again" in troubles.pop(("program", "board"))
+    assert not any(troubles.values()) and not any(report["first"].values())
