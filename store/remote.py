@@ -66,13 +66,15 @@ class RemoteTree:
                 facts = self.fs.info(self._name(name))
         except FileNotFoundError:
             return None
-        changed = facts.get("LastModified") or facts.get("mtime") or 0
-        stamp = changed.timestamp() if isinstance(changed, datetime) else float(changed)
-        return (facts.get("ETag") or facts.get("etag") or facts.get("ino", ""), facts["size"], stamp)
+        mark = facts.get("ETag") or facts.get("etag") or facts.get("ino", "")
+        times = (facts.get("LastModified") or facts.get("mtime"), facts.get("created"))
+        return (mark, facts["size"], *map(_seconds, times))
 
-    def settled(self, stat: Stat) -> bool:
-        # An ETag is made of the content; without one, as on a disk.
-        return isinstance(stat[0], str) and bool(stat[0]) or time.time() - stat[2] > 2
+    def settled(self, known: Stat) -> bool:
+        # An ETag is made of the content; without one, as on a disk. Where there is no time either, nothing proves anything.
+        if known[0] and isinstance(known[0], str):
+            return True
+        return known[2] > 0 and time.time() - max(known[2], known[3]) > 2
 
     def names(self, folder: str) -> Iterator[tuple[str, str]]:
         path = self._name(folder)
@@ -136,3 +138,8 @@ class RemoteTree:
             raise StoreError(f"{self.where}: {error}; install what fsspec needs for this kind of URL") from None
         except Exception as error:
             raise StoreError(f"{self.where} cannot be reached ({error}); check the URL and the credentials") from error
+
+
+def _seconds(moment: Any) -> float:
+    """A time as fsspec's file systems give it; 0 where they give none."""
+    return moment.timestamp() if isinstance(moment, datetime) else float(moment or 0)

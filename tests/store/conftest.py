@@ -22,7 +22,6 @@ OF_A_DISK = (
     "object.fsynced",
     "test_leftovers_go_after_the_grace",
     "test_a_link_is_not_followed",
-    "test_a_file_that_did_not_change_is_not_read_again",
     "test_other_folders_are_not_taken_for_a_store",
 )
 

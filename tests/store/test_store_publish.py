@@ -103,7 +103,7 @@ def test_a_file_that_did_not_change_is_not_read_again(store, root, monkeypatch):
     old = time.time_ns() - 10**10
     path = store.objects.path(action.outputs["result.txt"].digest)
     os.utime(path, ns=(old, old))
-    time.sleep(1.1)  # the change of the file has to be old enough to be believed
+    time.sleep(2.1)  # the change of the file has to be old enough to be believed
     assert store.get(RECIPE)
     store.record(Build("test", time.time(), 0.1))
     with stores.open(root) as other:
@@ -112,6 +112,7 @@ def test_a_file_that_did_not_change_is_not_read_again(store, root, monkeypatch):
         assert other.get(RECIPE)
         assert not reads
     invariants.flip(path, 30)
+    os.utime(path, ns=(old, old))  # as a copy that keeps times does: only the time of the change tells
     with stores.open(root) as other:
         assert other.get(RECIPE) is None
 

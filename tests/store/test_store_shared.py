@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import subprocess
 import sys
+import time
 
 import invariants
 import pytest
@@ -91,6 +93,30 @@ def test_the_files_behind_a_url(tmp_path):
         tree.path("objects")
     with pytest.raises(StoreError, match="nothing://x"):
         RemoteTree("nothing://x").read("y")
+
+
+@here
+@pytest.mark.parametrize(("told", "settled"), [
+    ({"ETag": '"d41d8"'}, True),  # made of the content: S3
+    ({"etag": "abc", "updated": "text"}, True),  # GCS
+    ({"ino": 7, "mtime": 1e9, "created": 1e9}, True),  # a disk, long ago
+    ({"ino": 7, "mtime": 1e9, "created": "now"}, False),  # the inode changed now, with a time that was set back
+    ({"ino": 7, "mtime": "now", "created": 1e9}, False),
+    ({"mtime": datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)}, True),
+    ({"created": datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)}, False),  # nothing tells of a change
+    ({"ino": 7}, False),
+    ({}, False),
+])  # fmt: skip
+def test_what_proves_that_a_file_did_not_change(tmp_path, monkeypatch, told, settled):
+    tree = RemoteTree(f"memory://{tmp_path}")
+    told = {name: time.time() if value == "now" else value for name, value in told.items()}
+    monkeypatch.setattr(tree.fs, "info", lambda path: {"size": 3, **told}, raising=False)
+    known = tree.stat("x")
+    assert known[1] == 3
+    assert tree.settled(known) is settled
+    for name in told.keys() - {"updated"}:
+        monkeypatch.setattr(tree.fs, "info", lambda path, name=name: {"size": 3, **told, name: 8}, raising=False)
+        assert tree.stat("x") != known
 
 
 @shared
