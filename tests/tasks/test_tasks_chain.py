@@ -245,12 +245,11 @@ def test_the_keys_of_phases_are_pinned(store):
     assert dict(parts.options) == {
         "scheduler": "always_from_dram",
         "sa_expected_run_iters": 1000,
-        "simulation_mode": "default",
         "sram_budget": 1.0,
         "envs": {},
     }
     assert set(parts.inputs) == set(PHASES["Schedule"].takes)
-    assert dict(parts.tools) == {"artifacts": "l3ir.txt l3ir_stripped.onnx plan.json"}
+    assert dict(parts.tools) == {"artifacts": "l3ir.txt l3ir_stripped.onnx plan.json search.json"}
     assert parts.version == PHASES["Schedule"].version
 
 
