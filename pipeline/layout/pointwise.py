@@ -4,7 +4,7 @@ any number of operands, dtypes that differ."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,10 @@ import numpy as np
 from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.bits import INT_MAX, INT_MIN
 from mlsdk.pipeline.ir.graph import Attr, Node
+from mlsdk.pipeline.ir.layout import L1B, MAB
+from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.layout.reducing import Chain, constant
+from mlsdk.pipeline.ops.emitters.elementwise import steps_of_item
 
 if TYPE_CHECKING:
     from mlsdk.pipeline.layout.planner import Planner
@@ -46,6 +49,29 @@ def _put(planner: Planner, node: Node, kernel: str = "") -> None:
     from mlsdk.pipeline.layout.rules import elementwise
 
     elementwise(planner, node, kernel)
+
+
+#: steps of a node that does nothing but convert
+A_CAST = 300
+
+
+def widened(
+    planner: Planner, node: Node, operands: Sequence[str], kernel: str, scheme: Scheme, dtype: str
+) -> list[str]:
+    """The operands; halves as singles of their own where the result is single and the PEs can share in a long formula only if
+    all have one size (`emitters.seen.shared_out`)."""
+    from mlsdk.pipeline.layout.rules import cast_to
+
+    levels = {d.level for axis in (*scheme.axes, scheme.copies) for d in axis if d.n > 1}
+    kinds = {planner.device_dtype(name) for name in operands}
+    alike = all(planner.values[n].scheme == scheme or planner.shape(n) == () for n in operands)
+    if dtype != "single" or "half" not in kinds or "double" in kinds or {L1B, MAB} <= levels or not alike:
+        return list(operands)
+    work = steps_of_item(replace(node, inputs=tuple(operands)), kernel, [*map(planner.device_dtype, operands), dtype])
+    if scheme.addresses(dtype) / 4 * (work - 2) < A_CAST:
+        return list(operands)
+    wide = {n: cast_to(planner, n, dtype) for n in dict.fromkeys(operands) if planner.device_dtype(n) == "half"}
+    return [wide.get(name, name) for name in operands]
 
 
 def _uniform(planner: Planner, name: str) -> float | int | None:

@@ -27,7 +27,7 @@ from mlsdk.pipeline.layout import (
 )
 from mlsdk.pipeline.layout.fusing import fuse
 from mlsdk.pipeline.layout.moving import MOVED, anywhere
-from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of
+from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of, widened
 from mlsdk.pipeline.ops.emitters.kernels import kernels_of
 from mlsdk.pipeline.ops.table import attributes
 
@@ -69,6 +69,7 @@ def elementwise(planner: Planner, node: Node, kernel: str = "") -> None:
     kernel = kernel or kernel_of(planner, node)
     dtype = planner.result_dtype(node.op, operands, out)
     node, operands, kernel = fuse(planner, node, operands, kernel, scheme, dtype)
+    operands = widened(planner, node, operands, kernel, scheme, dtype)
     planner.put(node, "elementwise", operands, [scheme], dtypes=[dtype], kernel=kernel, pad=pad)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
+from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.constants import load_constants
@@ -18,6 +19,7 @@ from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Const
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, WriteFormula, attrs_of, kernels_of
+from mlsdk.pipeline.ops.emitters.seen import shared_out
 from mlsdk.pipeline.ops.emitters.stream import Feed, lc_needed, stream
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, room
 from mlsdk.pipeline.ops.emitters.weave import most_groups, order, weave
@@ -157,6 +159,21 @@ def program_of(task: Task, room: Room) -> Program:
     return Program(task, room)
 
 
+def steps_of_item(node: Node, kernel: str, dtypes: Sequence[str]) -> int:
+    """PE steps for four items of a node's kernel, `dtypes` of its operands and its result; 0 where it does not fit."""
+    *inputs, out = dtypes
+    try:
+        if kernel == FUSED:
+            formula, compute, attrs = Fused(tuple(node.attrs["steps"])), compute_dtype(dtypes), {}  # type: ignore[arg-type]
+        else:
+            row, compute = find_kernel(node.name, kernel or node.op, dtypes)
+            formula, attrs = row.formula, attrs_of(row, node)
+        task = Task(formula, compute, tuple(inputs), out, tuple(sorted(attrs.items())))
+        return len(program_of(task, room_of([""] * len(inputs))).weave(1).steps)
+    except EmitError:
+        return 0
+
+
 # ---- emission -------------------------------------------------------------------------------------------------
 
 
@@ -195,6 +212,7 @@ def emit_formula(
 ) -> tuple[Asm, dict[str, np.ndarray]]:
     """A formula applied to each element. Gives the program and its constants in DRAM."""
     task = Task(formula, compute, tuple(t.dtype for t in inputs), out.dtype, tuple(sorted((attrs or {}).items())), mask)
+    *inputs, out = shared_out([*inputs, out])
     homes = [_LETTER[t.home.space] if t.home is not None else "" for t in (*inputs, out)]
     program = program_of(task, room_of(homes[:-1], homes[-1]))
     asm = Asm()

@@ -8,11 +8,15 @@ an LM address; the same row is also that of a layout with 512 LW for each (`pipe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mlsdk.pipeline.ir.image import Image
+from mlsdk.pipeline.ir.layout import PER_LW
+from mlsdk.pipeline.ir.scheme import LOCAL, Digit, Scheme
+from mlsdk.pipeline.ops.emitters.transfer import Tensor
 
 ADDRESS = 512  # LW of an L2B for one LM address
 
@@ -72,3 +76,34 @@ def seen(image: Image) -> Image:
 def factor(image: Image) -> int:
     """LM addresses of the layout for one of the image."""
     return image.factor if isinstance(image, Seen) else 1
+
+
+def shared_out(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Operands and result of a formula for each element, seen so that no two PEs do the same; as they are where that is not
+    less work.
+
+    It does not matter which element an LW holds, as long as it is the same one in all that are not single numbers.
+    """
+    many = [t for t in tensors if not _is_number(t)]
+    if not many or any(t.home is not None for t in tensors):
+        return list(tensors)
+    first = many[0].image
+    alike = all(t.scheme == many[0].scheme and PER_LW[t.dtype] == PER_LW[first.dtype] for t in many)
+    if not alike or (first.mab_spread and first.l1b_spread):
+        return list(tensors)
+    image = Seen(first.layout, first.dtype, first.shape)
+    lw = Scheme((), 0).unit_lw(first.dtype)
+    units = -(-image.addresses // lw)
+    if units * lw >= first.addresses:
+        return list(tensors)
+    scheme = Scheme(((Digit(units, LOCAL, 1),),), 0)
+    return [
+        t if _is_number(t) else replace(t, image=Seen(t.image.layout, t.dtype, t.shape), scheme=scheme) for t in tensors
+    ]
+
+
+def _is_number(tensor: Tensor) -> bool:
+    """One element, in all places."""
+    image, scheme = tensor.image, tensor.scheme
+    assert scheme is not None
+    return scheme.units == 1 and scheme.lane is None and not (image.l2b_spread or image.l1b_spread or image.mab_spread)

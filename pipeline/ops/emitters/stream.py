@@ -63,7 +63,8 @@ class Feed:
 
     @property
     def lc_size(self) -> int:
-        return max(r.lc_size for r in self.ranges)
+        """LW of each L2BM, for whole addresses: they pass it in whole lines."""
+        return max(r.addresses * r.tensor.image.lw_per_address for r in self.ranges)
 
     @property
     def lb_size(self) -> int:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from emulated import compare, graph_of, run
+from emulated import TOLERANCE, compare, graph_of, run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,3 +117,51 @@ def test_16_million_elements_need_little_more_than_their_way_through_dram():
         "Add", {"a": ("float32", (4096, 4096)), "b": ("float32", (4096, 4096))}, {"c": ("float32", (4096, 4096))}
     )
     assert steps_of(graph) <= 98_304 * 1.01
+
+
+def on_planes(shape, outputs):
+    """A convolution, whose result lies in planes, of which all L1Bs and MABs hold copies; then functions of its elements."""
+    from mlsdk.pipeline.ir.graph import Graph, Node, Value
+
+    x, w = (np.random.default_rng(5).standard_normal(s).astype(np.float32) for s in (shape, (5, shape[1], 1, 1)))
+    out = (shape[0], 5, *shape[2:])
+    nodes = {
+        "c": Node("conv", "Conv", ("x", "w"), ("c",)),
+        "t": Node("tanh", "Tanh", ("c",), ("t",)),
+        "s": Node("scaled", "Mul", ("t", "k"), ("s",)),
+        "d": Node("sum", "Add", ("s", "c"), ("d",)),
+        "p": Node("positive", "Greater", ("d", "z"), ("p",)),
+        "y": Node("chosen", "Where", ("p", "d", "t"), ("y",)),
+    }
+    order = list(nodes)
+    used = [nodes[name] for name in order[: order.index(outputs[-1]) + 1]]
+    names = {name for node in used for name in (*node.inputs, *node.outputs)}
+    constants = {"w": w, "k": np.float32(3), "z": np.float32(0.5)}
+    values = {n: Value(n, "bool" if n == "p" else "float32", out) for n in names - {"x", *constants}}
+    values |= {"x": Value("x", "float32", shape)}
+    constants = {n: np.asarray(a) for n, a in constants.items() if n in names}
+    values |= {n: Value(n, "float32", a.shape) for n, a in constants.items()}
+    graph = Graph("g", ("x",), outputs, tuple(used), values, constants)
+    return graph, {"x": x}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 3, 1, 5), (3, 3, 9, 11), (1, 20, 17, 23), (2, 3, 33, 70)])
+def test_formulas_of_planes(shape, dtype):
+    graph, inputs = on_planes(shape, ("c", "y"))
+    result, _ = run(graph, inputs, dtype)
+    c = result["c"].astype(np.float64)  # as the board has it
+    d = 3 * np.tanh(c) + c
+    bound = TOLERANCE[dtype] * 2 * (3 + np.abs(c))
+    wrong = np.abs(result["y"] - np.where(d > 0.5, d, np.tanh(c))) > bound
+    assert not (wrong & (np.abs(d - 0.5) > bound)).any()  # near the limit, rounding decides which one is chosen
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_all_pes_share_in_a_formula_of_planes(dtype):
+    """64 x 70 pixels: with the same work in every MAB, a tanh takes above 10,000 steps in single."""
+    from emulated import steps_of
+
+    alone, _ = on_planes((4, 3, 64, 70), ("c",))
+    both, _ = on_planes((4, 3, 64, 70), ("t",))
+    assert steps_of(both, dtype) - steps_of(alone, dtype) <= {"double": 6000, "mixed": 5000}.get(dtype, 1500)
