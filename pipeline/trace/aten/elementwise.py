@@ -175,22 +175,6 @@ def _leaky_relu(b: Builder, out: list[Type], x: Value, slope: Number = 0.01) -> 
     return b.where(b.op("Less", x, b.scalar(0, x.dtype)), scaled(b, x, slope), x)
 
 
-@row(aten.rrelu_with_noise_functional.default)
-def _rrelu(
-    b: Builder,
-    out: list[Type],
-    x: Value,
-    noise: Value,
-    lower: Number = 0.125,
-    upper: Number = 1 / 3,
-    training: bool = False,
-    generator: Any = None,
-) -> list[Value | None]:
-    if training:
-        raise Unsupported("in training; its slopes are random")
-    return [_leaky_relu(b, out, x, (lower + upper) / 2), None]
-
-
 @row(aten._prelu_kernel.default)
 def _prelu(b: Builder, out: list[Type], x: Value, slope: Value) -> Value:
     return b.op("PRelu", x, slope)
