@@ -344,7 +344,7 @@ def query(context: click.Context, select: str, seconds: float, limit: int, as_js
     actions           key phase workflow created seconds options inputs host pid product
     runs              build workflow program phase outcome reason seconds started
                       build_seconds status device preset options key host command
-    node_simulations  node answer
+    node_simulations  op steps dram_lw node
 
     Times are seconds since 1970. Example:
     mlsdk store query "SELECT phase, sum(seconds) FROM runs GROUP BY phase"

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 APPLICATION_ID = 0x4D4C5344  # "MLSD", so that `file index.sqlite` and we recognise it
-VERSION = 2
+VERSION = 3
 
 metadata = sa.MetaData()
 
@@ -175,18 +175,21 @@ VIEWS: dict[str, str] = {
         FROM event JOIN build ON build.id = event.build_id
     """,
     "node_simulations": """
-        SELECT parts AS node, value AS answer FROM memory WHERE kind = 'node_simulation'
+        SELECT {op} AS op, CAST({steps} AS BIGINT) AS steps, CAST({dram_lw} AS BIGINT) AS dram_lw, parts AS node
+        FROM memory WHERE kind = 'node_simulation'
     """,
 }
 
 _MEMBERS = {"options": ("action.parts", "options"), "inputs": ("action.parts", "inputs"),
             "device": ("build.facts", "device"), "preset": ("build.facts", "preset"),
-            "given": ("build.facts", "options")}  # fmt: skip
+            "given": ("build.facts", "options"), "op": ("memory.parts", "op"),
+            "steps": ("memory.value", "steps"), "dram_lw": ("memory.value", "dram_lw")}  # fmt: skip
 _MEMBER_SQL = {"sqlite": "json_extract({}, '$.{}')", "postgresql": "CAST({} AS json) ->> '{}'"}
 
 # version -> statements that lead to it from the version before; the views are made anew after the last one
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     2: ("ALTER TABLE build ADD COLUMN facts TEXT NOT NULL DEFAULT '{}'",),
+    3: (),  # the view node_simulations has columns for what it is asked for
 }
 
 

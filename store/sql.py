@@ -16,7 +16,7 @@ COLUMNS: dict[str, str] = {
     "actions": "key phase workflow created seconds options inputs host pid product",
     "runs": "build workflow program phase outcome reason seconds started build_seconds status device preset options "
     "key host command",
-    "node_simulations": "node answer",
+    "node_simulations": "op steps dram_lw node",
 }
 assert COLUMNS.keys() == schema.VIEWS.keys()
 

@@ -9,7 +9,7 @@ takes and gives the values of `pipeline/ir`, and this file turns those into byte
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,7 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
     from mlsdk.pipeline.simulate import measure
 
     fixed = fixed_from_json(inputs["placements.json"]) if "placements.json" in inputs else {}
+    known = Simulations(services) if services else None
     told = LayoutOptions(
         options["float_dtype"],
         fixed,
@@ -84,8 +85,11 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
         planner=options["layout_planner"],
         measure=measure,
         trials=_trials(options),
+        known=known,
     )
     placed, history = plan(Graph.from_onnx(inputs["model.onnx"]), told)
+    if known:
+        known.memory.flush()
     return {
         "placed.json": placed.to_json(),
         "layout.html": reports.layout_page(placed),
@@ -93,6 +97,24 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
         "time_slice.html": reports.time_slice_page(placed),
         "time_slice.txt": reports.time_slice_text(placed),
     }
+
+
+class Simulations:
+    """Steps of nodes that a compile has counted, for later ones; of another version of the emitters, none."""
+
+    def __init__(self, services: Services) -> None:
+        from mlsdk.tasks.phases import PHASES, code_digest
+
+        self.memory = services.memory("node_simulation")
+        phases = [PHASES[name] for name in ("LayoutPlan", "Simulate", "Emit")]
+        paths = tuple(sorted({path for phase in phases for path in phase.code}))
+        self.version = {"versions": [phase.version for phase in phases], **code_digest(paths)}
+
+    def recall_many(self, keys: Sequence[Any]) -> list[Any | None]:
+        return self.memory.recall_many([{**key, **self.version} for key in keys])
+
+    def remember(self, key: Any, value: Any) -> None:
+        self.memory.remember({**key, **self.version}, value)
 
 
 def _trials(options: Options) -> int:

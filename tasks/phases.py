@@ -50,7 +50,7 @@ class Phase:
         return tuple(name for name, option in option_table.OPTIONS.items() if self.name in option.phases)
 
 
-_IR = ("pipeline/ir", "pipeline/ops", "device/isa", "device/spec.py")
+_IR = ("pipeline/ir", "pipeline/ops", "device/isa", "device/spec.py", "device/timing.py")
 
 TRACE = Phase(
     name="Trace",
@@ -94,7 +94,7 @@ PHASES: dict[str, Phase] = {
                 Artifact("time_slice.html", "html"),
                 Artifact("time_slice.txt", "text"),
             ),
-            code=("pipeline/layout", *_IR),
+            code=("pipeline/layout", "pipeline/simulate", *_IR),
         ),
         Phase(
             name="Schedule",

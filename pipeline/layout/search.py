@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Any
 
 from mlsdk.device.isa import model as m
 from mlsdk.errors import LayoutError, MLSDKError
 from mlsdk.pipeline.ir.graph import Graph
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, local_rows, spread
-from mlsdk.pipeline.layout.planner import Event, LayoutOptions, Planner
+from mlsdk.pipeline.layout.planner import Event, Known, LayoutOptions, Planner
 from mlsdk.pipeline.ops.emitters import emit, fragment_key
 
 #: statements -> (steps, LW moved from and to DRAM)
@@ -123,7 +124,7 @@ class State:
 def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]]:
     if options.measure is None or not options.trials:
         return legacy(graph, options)
-    costs = Costs(options.measure)
+    costs = Costs(options.measure, options.known)
     best = _state(graph, options, costs)
     told: list[Event] = []
     tried: set[str] = set()
@@ -165,24 +166,48 @@ def _state(graph: Graph, options: LayoutOptions, costs: Costs) -> State:
 
 
 class Costs:
-    """Exact steps of nodes: emitted, and counted. What was counted once is known by its content."""
+    """Exact steps of nodes: emitted, and counted. What was counted once is known by its content, here and in `known`."""
 
-    def __init__(self, measure: Measure):
-        self.measure = measure
+    def __init__(self, measure: Measure, known: Known | None = None):
+        self.measure, self.known = measure, known
 
     def of(self, placed: Placed) -> dict[str, int]:
-        return {p.node.name: self._steps(p, placed) for p in placed.nodes}
+        """Steps by node. Raises what an emitter cannot do."""
+        turns = {p.node.name: p for p in placed.nodes if p.emitter not in (VIEW, ON_HOST)}
+        keys = {name: fragment_key(p, placed.values) for name, p in turns.items()}
+        self._recall({key: turns[name] for name, key in keys.items() if (self.measure, key) not in _STEPS}, placed)
+        for name, key in keys.items():
+            if (self.measure, key) not in _STEPS:
+                self._count(key, turns[name], placed)
+        return {
+            p.node.name: _STEPS[self.measure, keys[p.node.name]] if p.node.name in keys else 0 for p in placed.nodes
+        }
 
-    def _steps(self, p: PlacedNode, placed: Placed) -> int:
-        if p.emitter in (VIEW, ON_HOST):
-            return 0
-        key = fragment_key(p, placed.values)
-        if key not in _STEPS:
-            _STEPS[key] = self.measure(emit(p, placed.values).statements)[0]
-        return _STEPS[key]
+    def _recall(self, nodes: Mapping[str, PlacedNode], placed: Placed) -> None:
+        if self.known is None or not nodes:
+            return
+        answers = self.known.recall_many([_facts(key, p, placed) for key, p in nodes.items()])
+        _STEPS.update({(self.measure, key): known["steps"] for key, known in zip(nodes, answers) if known is not None})
+
+    def _count(self, key: str, p: PlacedNode, placed: Placed) -> None:
+        steps, dram_lw = self.measure(emit(p, placed.values).statements)
+        _STEPS[self.measure, key] = steps
+        if self.known is not None:
+            self.known.remember(_facts(key, p, placed), {"steps": steps, "dram_lw": dram_lw})
 
 
-_STEPS: dict[str, int] = {}
+_STEPS: dict[tuple[Measure, str], int] = {}
+
+
+def _facts(key: str, p: PlacedNode, placed: Placed) -> dict[str, Any]:
+    """What `known` keeps a node under: what its instructions depend on, as a digest, and what a reader wants to know."""
+
+    def of(names: Sequence[str]) -> list[str]:
+        values = [placed.values[name] for name in names if name]
+        return [f"{v.device_dtype}[{','.join(map(str, v.shape))}] {v.layout}" for v in values]
+
+    operands = {"inputs": of(p.node.inputs), "outputs": of(p.node.outputs)}
+    return {"fragment": key, "op": p.node.op, "emitter": p.emitter, **operands}
 
 
 def _mark(state: State, candidate: Candidate) -> str:

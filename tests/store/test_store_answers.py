@@ -105,8 +105,13 @@ def test_the_views_answer_sql(store):
         assert found["columns"] == columns.split()
     assert sql.run(store, "SELECT 1 AS x FROM artifacts", limit=2)["more"]
     with store.memory("node_simulation") as memory:
-        memory.remember({"op": "Add"}, {"steps": 3})
-    assert json.loads(store.query("SELECT answer FROM node_simulations")[0]["answer"]) == {"steps": 3}
+        memory.remember({"op": "Add", "inputs": ["float16[8] x"]}, {"steps": 3, "dram_lw": 1 << 40})
+        memory.remember({"op": "Mul"}, {"steps": 40, "dram_lw": 0})
+    with store.memory("other") as memory:
+        memory.remember({"op": "Add"}, {"steps": 7})
+    rows = store.query("SELECT op, steps, dram_lw, node FROM node_simulations ORDER BY steps")
+    assert [(row["op"], row["steps"], row["dram_lw"]) for row in rows] == [("Add", 3, 1 << 40), ("Mul", 40, 0)]
+    assert json.loads(rows[0]["node"])["op"] == "Add"
 
 
 @pytest.mark.parametrize(

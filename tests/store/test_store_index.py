@@ -145,10 +145,11 @@ def test_a_database_of_another_program_is_refused(tmp_path):
 @sqlite_only
 def test_an_older_schema_is_migrated(root, monkeypatch):
     fill(root)
-    monkeypatch.setattr(schema, "VERSION", 3)
-    monkeypatch.setitem(schema.MIGRATIONS, 3, ("ALTER TABLE action ADD COLUMN extra TEXT",))
+    newer = schema.VERSION + 1
+    monkeypatch.setattr(schema, "VERSION", newer)
+    monkeypatch.setitem(schema.MIGRATIONS, newer, ("ALTER TABLE action ADD COLUMN extra TEXT",))
     with stores.open(root) as store:
-        assert pragma(store, "user_version") == 3
+        assert pragma(store, "user_version") == newer
         assert store.get(RECIPES[0])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mlsdk.errors import LayoutError, MLSDKError
-from mlsdk.pipeline.layout import PLANNERS, LayoutOptions, plan
+from mlsdk.pipeline.layout import PLANNERS, LayoutOptions, plan, search
 from mlsdk.pipeline.layout.planner import Planner
 from mlsdk.pipeline.layout.search import Costs, _candidates, _state
 from mlsdk.pipeline.optimize import optimize
@@ -116,6 +117,51 @@ def test_no_choice_changes_a_result(name, dtype, seed):
             continue  # not every candidate can be had; a search drops it, too
     assert state.options.wishes or state.options.ways
     check(graph, inputs, want, dtype, wishes=state.options.wishes, ways=state.options.ways)
+
+
+class Known:
+    """What a store does for a search: JSON data under JSON data."""
+
+    def __init__(self):
+        self.answers, self.asked = {}, 0
+
+    def recall_many(self, keys):
+        self.asked += len(keys)
+        return [json.loads(self.answers.get(json.dumps(key, sort_keys=True), "null")) for key in keys]
+
+    def remember(self, key, value):
+        self.answers[json.dumps(key, sort_keys=True)] = json.dumps(value)
+
+
+def test_what_a_search_has_counted_the_next_one_knows(monkeypatch):
+    graph, *_ = network("block")
+    counted = []
+
+    def counts(statements):
+        counted.append(measure(statements))
+        return counted[-1]
+
+    def searched(known):
+        monkeypatch.setattr(search, "_STEPS", {})  # as in another process
+        counted.clear()
+        return plan(graph, LayoutOptions("mixed", measure=counts, trials=12, known=known))[0].to_json()
+
+    known = Known()
+    first = searched(known)
+    assert len(known.answers) == len(counted) == known.asked > 10
+    assert sorted(json.loads(v)["steps"] for v in known.answers.values()) == sorted(steps for steps, _ in counted)
+    assert {"fragment", "op", "inputs", "outputs"} <= json.loads(next(iter(known.answers))).keys()
+    assert searched(known) == first
+    assert not counted
+    assert searched(None) == first
+    assert counted
+
+
+def test_costs_of_another_measure_are_others():
+    graph, *_ = network("block")
+    one = _state(graph, LayoutOptions("mixed"), Costs(lambda statements: (1, 0)))
+    two = _state(graph, LayoutOptions("mixed"), Costs(lambda statements: (2, 0)))
+    assert two.total == 2 * one.total > 0
 
 
 @pytest.mark.parametrize("name", NETWORKS)
