@@ -50,11 +50,11 @@ def fuse(
 def _source(planner: Planner, node: Node, name: str, scheme: Scheme) -> PlacedNode | None:
     """The elementwise node that gives an operand which only `node` reads, lying like its result."""
     source = planner.made.get(name)
-    readers = planner.readers.get(name, [])
+    alone = name in planner.once or [reader.name for reader in planner.readers.get(name, [])] == [node.name]
     if (
         source is None
         or source.emitter != "elementwise"
-        or [reader.name for reader in readers] != [node.name]
+        or not alone
         or name in planner.graph.outputs
         or name in planner.options.fixed
         or planner.values[name].scheme != scheme

@@ -149,9 +149,16 @@ def log_softmax(planner: Planner, node: Node) -> None:
     steps = Steps(planner, node)
     x = steps.wide(node.inputs[0])
     axis = (int(steps.attrs["axis"]) % len(steps.shape(x)),)
-    below = steps("Sub", x, steps.reduced("ReduceMax", x, axis))
-    total = steps.reduced("ReduceSum", steps("Exp", below), axis)
-    steps.result(0, steps("Sub", below, steps("Log", total)))
+    top = steps.reduced("ReduceMax", x, axis)
+
+    def below() -> str:
+        """Computed for each reader, which then has no need of a place for it."""
+        part = steps("Sub", x, top)
+        planner.once.add(part)
+        return part
+
+    total = steps.reduced("ReduceSum", steps("Exp", below()), axis)
+    steps.result(0, steps("Sub", below(), steps("Log", total)))
 
 
 RULES: dict[str, Rule] = {

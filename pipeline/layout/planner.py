@@ -108,6 +108,7 @@ class Planner:
         self._halves: dict[str, str] = {}
         self.made: dict[str, PlacedNode] = {}
         self.read: set[str] = set()  # what nodes have as inputs
+        self.once: set[str] = set()  # parts of a node that one more part reads: it may compute them on its way
         self.waiting: dict[str, Node] = {}  # result -> its node, which is planned when the result is wanted
         self.chain: dict[str, int] = {}  # result that waits -> how many wait for each other up to it
         self.ways: dict[str, int] = {}  # result -> how many ways there are
@@ -424,9 +425,8 @@ class Planner:
         name = self.fresh(f"{current.name}.switched")
         self.shown[name] = Value(name, current.dtype, current.shape)
         layout.check(current.shape, current.device_dtype, name)
-        self.values[name] = replace(
-            current, name=name, layout=layout, scheme=scheme, pad=ZERO if clean else ANY, origin="node", data=""
-        )
+        placed = replace(current, name=name, layout=layout, scheme=scheme, pad=ANY, origin="node", data="")
+        self.values[name] = replace(placed, pad=ZERO) if clean or placed.image.full else placed
         node = Node(
             self.fresh(f"Switch_{current.name}"), "MNCoreLayoutSwitch", (current.name,), (name,), {"clean": int(clean)}
         )
@@ -453,8 +453,9 @@ class Planner:
             value = self.shown[name]
             dtype = dtypes[i] if dtypes else self.device_dtype(name)
             layout = scheme.layout(dtype).check(value.shape, dtype, name)
-            held = ZERO if pad == LANES and scheme.only_lanes_padded(value.shape, dtype) else pad
-            self.values[name] = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, held)
+            found = PlacedValue(name, value.dtype, value.shape, dtype, layout, scheme, pad)
+            nothing = found.image.full or (pad == LANES and scheme.only_lanes_padded(value.shape, dtype))
+            self.values[name] = replace(found, pad=ZERO) if nothing else found
             self.history.append(Event(name, str(layout), reason or f"result of {node.op}"))
         placed = PlacedNode(replace(node, inputs=tuple(inputs)), emitter, kernel, batches)
         self._add(placed)

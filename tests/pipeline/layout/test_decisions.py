@@ -109,3 +109,10 @@ def test_a_result_of_steps_that_has_its_dtype_is_not_cast():
     nodes = [Node("log", "LogSoftmax", ("x",), ("y",), {"axis": 1})]
     found = placed(graph(nodes, ("x",), ("y",), dict.fromkeys("xy", (64, 10))), "float")
     assert not [n for n in found.nodes if n.kernel.startswith("Cast")]
+
+
+def test_x_minus_its_maximum_needs_no_place():
+    """Exp and the last difference compute it on their way."""
+    nodes = [Node("log", "LogSoftmax", ("x",), ("y",), {"axis": 1})]
+    found = placed(graph(nodes, ("x",), ("y",), dict.fromkeys("xy", (64, 10))), "float")
+    assert [n.kernel or n.emitter for n in found.nodes] == ["reduce", FUSED, "reduce", "Log", FUSED, "view"]
