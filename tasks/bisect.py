@@ -140,7 +140,8 @@ def bisect(
         "optimizer": next((r for r in _common(graphs["compiled"], right) if not r.deviation.same), None)
     }
     rows: tuple[Row, ...] = ()
-    whole = dict.fromkeys(OPTIMIZER, WHOLE[float_dtype])
+    short = any(value.dtype == "float16" for value in graphs["torch"].values.values())
+    whole = dict.fromkeys(OPTIMIZER, max(WHOLE[float_dtype], OPTIMIZER["float16"] if short else 0.0))
     for name, graph in graphs.items():
         status(f"the {name} graph on the board")
         try:
@@ -301,11 +302,13 @@ def _alone(graph: Graph, found: Arrays, float_dtype: str) -> list[Row]:
     rows = []
     for node in graph.nodes:
         inputs = [found[name] if name else None for name in node.inputs]
-        allowed = allowed_of(node, lookup(node.op).family, float_dtype)
+        dtypes = [graph.values[name].dtype for name in node.inputs if name]
         for name, wanted in zip(node.outputs, run(node, inputs)):
             if name:
-                scale = scale_of(node, inputs, wanted)
-                rows.append(_row(graph, node, name, deviation(found[name], wanted, allowed, scale)))
+                allowed = allowed_of(node, lookup(node.op).family, float_dtype, dtypes, graph.values[name].dtype)
+                rows.append(
+                    _row(graph, node, name, deviation(found[name], wanted, allowed, scale_of(node, inputs, wanted)))
+                )
     return rows
 
 

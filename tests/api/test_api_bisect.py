@@ -193,3 +193,28 @@ def test_a_program_of_another_version_is_the_one_thing_that_is_not_run(board_fol
     troubles = {(check["graph"], check["executor"]): check["trouble"] for check in report["checks"]}
     assert code == exit_codes.FOUND and "compile the function again" in troubles.pop(("program", "board"))
     assert not any(troubles.values()) and not any(report["first"].values())
+
+
+@pytest.mark.parametrize("float_dtype", ["float", "mixed", "half", "double"])
+def test_no_false_alarm_in_any_precision(float_dtype, context, tmp_path, capsys):
+    """Values of every float, among them those that the board rounds less often than the reference does."""
+    torch.manual_seed(3)
+    convolution = torch.nn.Conv2d(2, 4, 3, padding=1)
+    context.registry.register("convolution", convolution)
+
+    def several(inputs):
+        x = inputs["x"]
+        short, wide = x.half(), x.double()
+        return {
+            "image": torch.nn.functional.silu(convolution(x)),
+            "short": (short * 3 + short).softmax(-1).float(),
+            "wide": (wide @ wide.mT).exp().sum((1, 2, 3)) + wide.sin().mean(),
+            "norm": torch.nn.functional.layer_norm(x, (6, 6)).var((2, 3)),
+            "order": x.flatten(1).sort(1).values.cumsum(1),
+        }
+
+    sample = {"x": torch.zeros(2, 2, 6, 6)}
+    context.compile(several, sample, tmp_path / "f", options={"float_dtype": float_dtype}, quiet=True)
+    for seed in range(2):
+        code, report = found(capsys, tmp_path / "f", "--seed", seed)
+        assert code == exit_codes.DONE, report
