@@ -260,6 +260,57 @@ def _embedding_renorm(weight: Tensor, indices: Tensor, most: float, order: float
     return torch.where(wanted & (norms > most), weight * (most / (norms + 1e-7)), weight)
 
 
+# --- the loss of unaligned sequences ---
+
+# Logarithms of no chance: far below every sum of logarithms, and within the range of a half of the board.
+NEVER = -1e9
+
+
+@decomposes(aten._ctc_loss.Tensor)
+def _ctc_loss(
+    log_probs: Tensor, targets: Tensor, given: Tensor, lengths: Tensor, blank: int = 0, zero_infinity: bool = False
+) -> tuple[Tensor, Tensor]:
+    """For targets [sequence, label]: the losses, and log_alpha[sequence, time, label], what all ways to a label have together."""
+    steps, count, most = *log_probs.shape[:2], targets.shape[1]
+    given, lengths = given[:, None], lengths[:, None]
+    blanks = torch.full_like(targets, blank)
+    labels = torch.stack([blanks, targets.clamp(min=0)], 2).flatten(1)
+    labels = torch.cat([labels, torch.full_like(labels[:, :1], blank)], 1).long()
+    skips = torch.cat([torch.zeros_like(labels[:, :2], dtype=torch.bool), labels[:, 2:] != labels[:, :-2]], 1)
+    skips = (skips & (labels != blank))[:, : 2 * most + 1]
+    emitted = log_probs.gather(2, labels.expand(steps, count, 2 * most + 1))
+    alpha = torch.where(torch.arange(2 * most + 1) < 2, emitted[0], NEVER)
+    alphas = [alpha]
+    for step in range(1, steps):
+        before = torch.nn.functional.pad(alpha, (2, 0), value=NEVER)
+        ways = torch.stack([alpha, before[:, 1:-1], torch.where(skips, before[:, :-2], NEVER)])
+        alpha = torch.where(step < given, ways.logsumexp(0) + emitted[step], alpha)
+        alphas.append(alpha)
+    ends = [alpha.gather(1, 2 * lengths), alpha.gather(1, (2 * lengths - 1).clamp(min=0))]
+    ends[1] = torch.where(lengths > 0, ends[1], NEVER)
+    loss = -torch.cat(ends, 1).logsumexp(1)
+    return torch.where(loss > -NEVER / 2, math.inf, loss), torch.stack(alphas, 1)
+
+
+@decomposes(aten._ctc_loss_backward.Tensor)
+def _ctc_loss_backward(
+    grad: Tensor,
+    log_probs: Tensor,
+    targets: Tensor,
+    given: Tensor,
+    lengths: Tensor,
+    losses: Tensor,
+    alphas: Tensor,
+    blank: int,
+    zero_infinity: bool = False,
+) -> Tensor:
+    """NaN (or 0) for what cannot be aligned. torch adds exp(log_probs), which log_softmax takes away again."""
+    lost = losses.isinf()
+    grad = grad.masked_fill(lost, 0)
+    (found,) = gradients(lambda x: _ctc_loss(x, targets, given, lengths, blank)[0], [log_probs], grad)
+    return found.masked_fill(lost[None, :, None], 0 if zero_infinity else math.nan)
+
+
 # --- gradients of operators that can be taken apart ---
 
 

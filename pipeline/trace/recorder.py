@@ -545,6 +545,8 @@ def needs_values(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether an operator's Python result, or the shape of its result, depends on the content of its operands."""
     if func is aten.index.Tensor:
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    if func is aten._ctc_loss.Tensor and args[1].ndim == 2:
+        return False  # torch cuts the labels off behind the longest sequence; we do not
     tags = func.tags
     return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
 

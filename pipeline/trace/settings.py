@@ -23,7 +23,8 @@ def tracing_settings() -> Iterator[None]:
     - no mkldnn kernels (`mkldnn_rnn_layer`, ...), no fused transformer layers;
     - distributions do not check their arguments, which would need their values;
     - `torch.compiler.is_compiling()` is true, which lets optimizers keep their step count a tensor;
-    - `x.data = y` writes y into x, and `x.numpy()` of a tensor of the closure gives its content, see below.
+    - `x.data = y` writes y into x, and `x.numpy()` of a tensor of the closure gives its content, see below;
+    - `ctc_loss` gets its lengths as tensors, and its targets by sequence.
     """
     get, set_ = torch._C, torch._C
     flash, efficient, cudnn = (
@@ -44,7 +45,7 @@ def tracing_settings() -> Iterator[None]:
         set_._set_mkldnn_enabled(False)
         torch.backends.mha.set_fastpath_enabled(False)
         torch.compiler._is_compiling_flag = True
-        with _data_written(), _numpy_read():
+        with _data_written(), _numpy_read(), _lengths_are_tensors():
             yield
     finally:
         set_._set_sdp_use_flash(flash)
@@ -108,3 +109,26 @@ def _numpy_read() -> Iterator[None]:
             del torch.Tensor.numpy
         else:
             torch.Tensor.numpy = outer  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _lengths_are_tensors() -> Iterator[None]:
+    """torch writes lengths that are Python numbers into memory that a traced tensor does not have."""
+    outer = torch.ctc_loss
+
+    def ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, given: Any, lengths: Any, *rest: Any) -> torch.Tensor:
+        if targets.ndim == 1 and log_probs.ndim == 3:
+            counts = lengths.tolist() if isinstance(lengths, torch.Tensor) else list(lengths)
+            parts = targets[: sum(counts)].split(counts)
+            targets = torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
+        given, lengths = (
+            item if isinstance(item, torch.Tensor) else torch.tensor(item, dtype=torch.int64)
+            for item in (given, lengths)
+        )
+        return outer(log_probs, targets, given, lengths, *rest)
+
+    torch.ctc_loss = ctc_loss  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.ctc_loss = outer

@@ -423,3 +423,14 @@ def _loss(x: Any, target: Any, reduction: int = 1, *rest: Any) -> list[Type] | N
 @rule(aten.embedding_dense_backward.default)
 def _embedding_backward(grad: Any, indices: Any, count: int, *rest: Any) -> list[Type] | None:
     return [((count, grad.shape[-1]), grad.dtype)]
+
+
+@rule(aten._ctc_loss.Tensor)
+def _ctc_loss(log_probs: Any, targets: Any, *ignored: Any) -> list[Type] | None:
+    (steps, count, _), labels = log_probs.shape, 2 * targets.shape[1] + 1
+    return [((count,), log_probs.dtype), ((count, steps, labels), log_probs.dtype)]
+
+
+@rule(aten._ctc_loss_backward.Tensor)
+def _ctc_loss_backward(grad: Any, log_probs: Any, *ignored: Any) -> list[Type]:
+    return [(tuple(log_probs.shape), log_probs.dtype)]

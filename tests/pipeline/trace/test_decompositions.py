@@ -26,6 +26,14 @@ offsets = torch.tensor([0, 5, 5, 9])
 grid = torch.sin(torch.arange(2 * 4 * 3 * 2, dtype=torch.float64)).reshape(2, 4, 3, 2) * 1.1
 
 
+sounds = torch.sin(torch.arange(9 * 3 * 5, dtype=torch.float64) * 2.3).reshape(9, 3, 5)
+letters = torch.tensor([[1, 1, 2, 3], [3, 2, 1, 2], [2, 2, 3, 3]])
+
+
+def spoken(sounds):
+    return F.log_softmax(2 * sounds, -1)
+
+
 def bag(mode, flat=False, starts=offsets, **settings):
     def function(weight, *rest):
         indices = words.flatten() if flat else words
@@ -92,6 +100,15 @@ CASES = {
             Bernoulli(logits=a).log_prob((a > 0).double()),
         ),
         numbers,
+    ),
+    "ctc": (lambda a: F.ctc_loss(spoken(a), letters, (9, 7, 8), (3, 2, 4), reduction="none"), sounds),
+    "ctc_joined": (lambda a: F.ctc_loss(spoken(a), letters.flatten()[:9], (9, 7, 8), (3, 2, 4)), sounds),
+    "ctc_known": (lambda a: F.ctc_loss(spoken(a), letters, torch.tensor([9, 9, 9]), torch.tensor([4, 0, 1])), sounds),
+    "ctc_unknown": (
+        lambda a, g, n: F.ctc_loss(spoken(a), letters, g, n, blank=4, zero_infinity=True),
+        sounds,
+        torch.tensor([9, 2, 8]),
+        torch.tensor([3, 4, 2]),
     ),
     "cdist": (lambda a, b: torch.cdist(a, b, p=1.5), numbers, numbers + 0.3),
     "cdist_2": (lambda a, b: torch.cdist(a, b), numbers, numbers[:2] * 1.3),
