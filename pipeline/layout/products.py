@@ -12,6 +12,7 @@ import numpy as np
 from mlsdk.device import spec
 from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Layout, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme, local_rows, spread
@@ -408,8 +409,7 @@ def _rows(scheme: Scheme, last: int, batch: list[int]) -> int:
 
 def _grain(scheme: Scheme, lw: int) -> int:
     """How many rows of `lw` long words end where an image in DRAM may be cut (Image.granule)."""
-    spread_over = {d.level for axis in scheme.axes for d in axis if d.n > 1}
-    granule = 1 if {L1B, MAB} <= spread_over else 4 if MAB in spread_over else 2 if L1B in spread_over else 16
+    granule = Image(scheme.layout("half"), "half", ()).granule
     return granule // gcd(lw, granule)
 
 
@@ -486,7 +486,7 @@ def _rows_scheme(
         if any(d.level in (L1B, MAB) and d.n > 1 for d in scheme.axes[x]):
             return None
     outer = [axis for axis, _ in local if axis in batch]
-    if outer and prod(d.n for axis, d in local if axis not in batch and axis != last) % ALIGN:
+    if outer and prod(d.n for axis, d in local if axis not in batch and axis != last) % _grain(scheme, 1):
         return None
     if outer and [axis for axis, _ in local[: len(outer)]] != outer:
         return None
@@ -507,12 +507,9 @@ def _shared_rows(planner: Planner, a: str, shape: tuple[int, ...]) -> Scheme | N
     return None if inner or any(d.level == L2B for d in rows) else scheme
 
 
-#: local rows of a batch, where a MAB has several: so that each batch starts a granule of its image
-ALIGN = 16
-
-
 def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]) -> Scheme:
-    """A's scheme where it lies nowhere yet: batches over L2B and LM, rows over the rest, k inside each MAB."""
+    """A's scheme where it lies nowhere yet: batches over L2B and LM, rows over the rest, k inside each MAB. Where a MAB has
+    several batches, each starts a granule of its image."""
     full = (*shape_c[:-1], shape[-1])
     last = len(full) - 1
     if not batch:
@@ -535,14 +532,15 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
     for x, axis in enumerate(inner.axes):
         if x not in batch and x != last:
             axes[x] = axis
+    grain = _grain(Scheme(tuple(axes)), 1)
     local = [(x, i) for x, axis in enumerate(axes) for i, d in enumerate(axis) if d.level == LOCAL and x not in batch]
     if local and any(d.level == LOCAL for x in batch for d in axes[x]):
         x, i = min(local, key=lambda item: axes[item[0]][item[1]].stride)
         padded = list(axes[x])
-        padded[i] = replace(padded[i], n=-(-padded[i].n // ALIGN) * ALIGN)
+        padded[i] = replace(padded[i], n=-(-padded[i].n // grain) * grain)
         axes[x] = tuple(padded)
-    elif any(d.level == LOCAL for x in batch for d in axes[x]):
-        axes[last - 1] = (*axes[last - 1], Digit(ALIGN, LOCAL, 1))
+    elif grain > 1 and any(d.level == LOCAL for x in batch for d in axes[x]):
+        axes[last - 1] = (*axes[last - 1], Digit(grain, LOCAL, 1))
     axes[last] = _blocks(full[last], 0)
     return Scheme(tuple(axes), last)
 
