@@ -14,6 +14,7 @@ import re
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ BATCH = 1000
 
 #: columns of a layer that are searched, sorted and summed
 LAYER_COLUMNS = (
-    "seq", "name", "op", "kind", "batches", "dtype", "stage", "scope", "source", "note", "layout", "location", "flops",
+    "seq", "name", "op", "kind", "batches", "dtype", "stage", "scope", "source", "note", "turns", "layout", "location", "flops",
     "start", "end", "steps", "us", "share", "pe_steps", "stall", "moves", "dram_bytes", "bound", "achieved", "lm0_touched",
     "lm0_high", "lm1_touched", "lm1_high", "lm_bytes", "lines",
 )  # fmt: skip
@@ -46,6 +47,9 @@ CREATE TABLE problem(file TEXT, message TEXT);
 CREATE TABLE fact(name TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE layer({", ".join(LAYER_COLUMNS)}, {", ".join(LAYER_JSON)});
 CREATE TABLE value({", ".join(VALUE_COLUMNS)});
+CREATE TABLE turn(position INTEGER PRIMARY KEY, layer INTEGER, start INTEGER, end INTEGER);
+CREATE TABLE stay(value TEXT, space TEXT, word INTEGER, words INTEGER, made INTEGER, until INTEGER, only INTEGER, reads INTEGER);
+CREATE TABLE held(layer INTEGER, role TEXT, value TEXT, place TEXT);
 CREATE TABLE usage(value TEXT, layer INTEGER, role TEXT);
 CREATE TABLE part(seq INTEGER PRIMARY KEY, node TEXT, first_line INTEGER, lines INTEGER, mix TEXT);
 CREATE TABLE piece(part INTEGER, number INTEGER, text BLOB, PRIMARY KEY(part, number)) WITHOUT ROWID;
@@ -59,6 +63,7 @@ CREATE UNIQUE INDEX layer_seq ON layer(seq);
 CREATE INDEX layer_name ON layer(name);
 CREATE INDEX layer_steps ON layer(steps);
 CREATE INDEX value_name ON value(name);
+CREATE INDEX held_layer ON held(layer);
 CREATE INDEX usage_value ON usage(value, role);
 CREATE INDEX part_node ON part(node);
 CREATE INDEX node_name ON node(name, file);
@@ -183,6 +188,11 @@ class _Builder:
             _value_rows(joiner, document["plan.json"], self.attempt("l3ir.txt", self.sizes) or {}),
         )
         self.db.executemany("INSERT INTO usage VALUES(?, ?, ?)", _usage(joiner))
+        turns = ((at, turn.layer, turn.start, turn.end) for at, turn in enumerate(joiner.turns))
+        self.db.executemany("INSERT INTO turn VALUES(?, ?, ?, ?)", turns)
+        self.db.executemany("INSERT INTO stay VALUES(?, ?, ?, ?, ?, ?, ?, ?)", (astuple(s) for s in joiner.stays))
+        self.db.executemany("INSERT INTO held VALUES(?, ?, ?, ?)", ((*key, at) for key, at in joiner.held.items()))
+        self.fact("moves", joiner.moves)
         self.fact("stats", sums.all_stats(self.db))
         placed = document["placed.json"]
         self.fact("graph", {"name": placed["name"], "inputs": placed["inputs"], "outputs": placed["outputs"]})
@@ -216,11 +226,11 @@ def _usage(joiner: Joiner) -> Iterable[tuple[str, int, str]]:
 
 
 def _value_rows(joiner: Joiner, plan: Mapping[str, Any] | None, sizes: Mapping[str, int]) -> Iterable[tuple[Any, ...]]:
-    """Values with where they lie and, in steps of the plan, when they are first written and last read."""
+    """Values with where they lie in DRAM and, in turns, when they are first written and last read."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    for at, name in enumerate(joiner.order):
-        node = joiner.nodes[name]
+    for at, step in enumerate(joiner.steps):
+        node = joiner.nodes[step[0]]
         for value in node["outputs"]:
             first.setdefault(value, at)
         for value in node["inputs"]:

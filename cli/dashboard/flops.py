@@ -6,6 +6,7 @@ elements count nothing; an operator that is in no table counts one per element o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
@@ -34,6 +35,8 @@ def flops(op: str, attrs: Mapping[str, Any], inputs: Sequence[Shape | None], out
     first = inputs[0] if inputs else None
     if result is None or op in MOVES:
         return 0
+    if steps := [json.loads(step)[0] for step in attrs.get("steps", ()) if isinstance(step, str)]:
+        return sum(0 if step in MOVES else prod(result) for step in steps)  # several elementwise operators in one node
     if op in ("Gemm", "MatMul") and first:
         rows_first = op == "Gemm" and attrs.get("transA")
         return 2 * prod(result) * (first[0] if rows_first else first[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +44,9 @@ def size(value: Any) -> str:
 
 
 def percent(value: Any) -> str:
-    return f"{100 * value:.1f} %"
+    if 0 < abs(value) < 0.0005:
+        return "< 0.1 %"
+    return f"{100 * value:.1f} %" if abs(value) < 10 else f"{100 * value:,.0f} %"
 
 
 def microseconds(value: Any) -> str:
@@ -82,6 +85,14 @@ KINDS: dict[str, Callable[[Any], str]] = {
     "delta": delta,
     "moment": moment,
 }
+
+
+_DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
+
+
+def brief(text: str) -> str:
+    """Digests by the twelve letters that the command line takes, too."""
+    return _DIGEST.sub(lambda found: found[0][:12], text)
 
 
 def shown(value: Any, kind: str = "text") -> str:

@@ -1,7 +1,7 @@
 """What is known about each node of the compiled graph, put together from the artifacts of several phases.
 
 placed.json              operators, emitters, dtypes, layouts
-plan.json                order, DRAM addresses
+plan.json                order, DRAM addresses, values that stay in LM
 simulation_result.json   steps, moves, bytes
 sources.json             source lines, module paths
 model.vsm.zst            instructions, reach in LM
@@ -9,10 +9,12 @@ model.vsm.zst            instructions, reach in LM
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mlsdk.cli.dashboard.flops import flops
+from mlsdk.cli.dashboard.hierarchy import ADDR, read_layout
 from mlsdk.cli.dashboard.vsm import Part
 from mlsdk.device import spec
 
@@ -38,19 +40,20 @@ def plain_attr(value: Any) -> Any:
 
 def busy_steps(flows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """For each node the steps in which at least one of its moves was in flight."""
-    spans: dict[str, list[tuple[int, int]]] = {}
+    found: dict[str, list[Mapping[str, Any]]] = {}
     for flow in flows:
-        spans.setdefault(flow["node"], []).append((flow["start"], flow["end"]))
-    return {node: _union(found) / spec.CYCLES_PER_STEP for node, found in spans.items()}
+        found.setdefault(flow["node"], []).append(flow)
+    return {node: _in_flight(moves) for node, moves in found.items()}
 
 
-def _union(spans: list[tuple[int, int]]) -> int:
+def _in_flight(moves: Sequence[Mapping[str, Any]]) -> float:
+    """Steps in which at least one of the moves was in flight."""
     total, reach = 0, -1
-    for start, end in sorted(spans):
+    for start, end in sorted((move["start"], move["end"]) for move in moves):
         if end > reach:
             total += end - max(start, reach)
             reach = end
-    return total
+    return total / spec.CYCLES_PER_STEP
 
 
 def bound_of(steps: float, pe_steps: int, dram_lw: int, in_flight: float) -> tuple[str, float, dict[str, float]]:
@@ -63,8 +66,32 @@ def bound_of(steps: float, pe_steps: int, dram_lw: int, in_flight: float) -> tup
     return kind, min(1.0, limits[kind] / steps) if steps else 0.0, limits
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One step of the plan: a layer runs, from cycle `start` to `end`. A view, which does nothing, has no time."""
+
+    layer: int
+    start: int | None
+    end: int | None
+
+
+@dataclass
+class Stay:
+    """A value in LM: `words` of it from `word` on in each PE, from the turn that makes it to the last that reads it there.
+    `only`: it never goes to DRAM."""
+
+    value: str
+    space: str
+    word: int
+    words: int
+    made: int
+    until: int
+    only: bool
+    reads: int = 0
+
+
 class Joiner:
-    """Layers one by one, from documents that may be missing."""
+    """Layers one by one, from documents that may be missing. A node that the plan runs several times is one layer."""
 
     def __init__(
         self,
@@ -77,18 +104,57 @@ class Joiner:
         self.values: dict[str, Mapping[str, Any]] = {v["name"]: v for v in placed["values"]}
         self.nodes: dict[str, Mapping[str, Any]] = {n["name"]: n for n in placed["nodes"]}
         self.slots: Mapping[str, Any] = (plan or {}).get("slots", {})
-        order = [step[0] for step in plan["steps"]] if plan else list(self.nodes)
-        self.notes: dict[str, str] = {step[0]: str(step[1]) for step in plan["steps"]} if plan else {}
-        self.order = [name for name in order if name in self.nodes]
+        steps = plan["steps"] if plan else [[name, ""] for name in self.nodes]
+        self.steps: list[Any] = [step for step in steps if step[0] in self.nodes]
+        self.order = list(dict.fromkeys(step[0] for step in self.steps))
+        self.notes: dict[str, list[str]] = {}
+        for name, note, *_homes in self.steps:
+            self.notes.setdefault(name, []).append(str(note))
         self.rows: dict[str, dict[str, Any]] = {}
+        self.spans: dict[str, list[tuple[int, int]]] = {}
         for row in (simulation or {}).get("rows", []):
+            self.spans.setdefault(row["node"], []).append((row["start"], row["end"]))
             _add(self.rows, row)
-        self.flight = busy_steps((simulation or {}).get("flows", []))
+        flows = (simulation or {}).get("flows", [])
+        self.flight = busy_steps(flows)
+        self.moves = {"kept": len(flows), "work": _in_flight([flow for flow in flows if flow["segment"] == "work"])}
         self.total = (simulation or {}).get("steps") or 0
         self.sources = sources or {}
         self.parts = parts
+        self.turns = list(self._turns())
+        self.stays, self.held = self._stays()
+        self.kept = {stay.value: f"{stay.space}+{stay.word}" for stay in self.stays}
         last = [i for i, name in enumerate(self.order) if self._scope(name).endswith("/backward")]
         self.last_backward = last[-1] if last else None
+
+    def _turns(self) -> Iterator[Turn]:
+        numbers = {name: at for at, name in enumerate(self.order)}
+        spans = {name: iter(found) for name, found in self.spans.items()}
+        clock = 0
+        for name, *_rest in self.steps:
+            start, clock = next(spans.get(name, iter(())), (clock, clock))
+            yield Turn(numbers[name], *((start, clock) if self.spans else (None, None)))
+
+    def _stays(self) -> tuple[list[Stay], dict[tuple[int, str, str], str]]:
+        """Values in LM, and where (layer, role, value) finds or leaves them there."""
+        stays: list[Stay] = []
+        there: dict[tuple[str, int], Stay] = {}
+        held: dict[tuple[int, str, str], str] = {}
+        for position, (name, *rest) in enumerate(self.steps):
+            reads, keeps, only = rest[1:] or ((), (), ())
+            node, layer = self.nodes[name], self.turns[position].layer
+            for operand, space, word in reads:
+                stay = there[space, word]
+                stay.until, stay.reads = position, stay.reads + 1
+                held[layer, "input", node["inputs"][operand]] = f"{space}+{word}"
+            outputs = [value for value in node["outputs"] if value]
+            for result, space, word in keeps:
+                value = outputs[result]
+                words = 2 * read_layout(self.values[value]["layout"]).span(ADDR)
+                stays.append(Stay(value, space, word, words, position, position, result in only))
+                there[space, word] = stays[-1]
+                held[layer, "output", value] = f"{space}+{word}"
+        return stays, held
 
     def _scope(self, name: str) -> str:
         found = self.sources.get(name)
@@ -111,9 +177,10 @@ class Joiner:
             "stage": self._stage(at, name),
             "scope": self._scope(name),
             "source": str(self.sources.get(name, {}).get("source", "")),
-            "note": self.notes.get(name, ""),
+            "note": "; ".join(note for note in self.notes[name] if note),
+            "turns": len(self.notes[name]),
             "layout": "  ".join(str(self.values[o]["layout"]) for o in outputs if o in self.values),
-            "location": "  ".join(self._location(o) for o in outputs if o in self.slots),
+            "location": "  ".join(self._location(o) for o in outputs if o in self.slots or o in self.kept),
             "attrs": attrs,
             "inputs": inputs,
             "outputs": outputs,
@@ -165,8 +232,12 @@ class Joiner:
         return next((self.values[o]["device_dtype"] for o in outputs if o in self.values), "")
 
     def _location(self, name: str) -> str:
-        segment, offset = self.slots[name]
-        return f"DRAM {segment}+{offset}"
+        """In LM, in DRAM, or both."""
+        places = [self.kept[name]] if name in self.kept else []
+        if name in self.slots:
+            segment, offset = self.slots[name]
+            places.append(f"DRAM {segment}+{offset}")
+        return ", ".join(places)
 
 
 def _add(rows: dict[str, dict[str, Any]], row: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from typing import Any
 
@@ -38,7 +39,7 @@ def report(timeline: Timeline) -> bytes:
 
 def profile(timeline: Timeline) -> bytes:
     """When and how long each layer runs on the device."""
-    events: list[dict[str, Any]] = [_thread(1, "layers")]
+    events = _thread(1, "layers")
     for row in timeline.rows:
         args = {
             "steps": (row.end - row.start) // spec.CYCLES_PER_STEP,
@@ -51,7 +52,7 @@ def profile(timeline: Timeline) -> bytes:
 
 def trace(timeline: Timeline) -> bytes:
     """Layers, and under them the moves between DRAM and L2BM in lanes that do not overlap."""
-    events: list[dict[str, Any]] = [_thread(1, "layers")]
+    events = _thread(1, "layers")
     for row in timeline.rows:
         events.append(_slice(row.node, row.op, 1, row.start, row.end, {"op": row.op}))
     lanes: list[int] = []
@@ -59,15 +60,28 @@ def trace(timeline: Timeline) -> bytes:
         lane = next((i for i, end in enumerate(lanes) if end <= flow.start), len(lanes))
         if lane == len(lanes):
             lanes.append(0)
-            events.append(_thread(10 + lane, f"MV {lane}"))
+            events += _thread(10 + lane, f"MV {lane}")
         lanes[lane] = flow.end
         args = {"segment": flow.segment, "long_words": flow.size, "node": flow.node}
         events.append(_slice(flow.mnemonic, "move", 10 + lane, flow.start, flow.end, args))
     return _chrome(events)
 
 
-def _thread(number: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": name}}
+def _thread(number: int, name: str) -> list[dict[str, Any]]:
+    """A lane: its name, and its place among the others, which would be ordered by name."""
+    told = {"thread_name": {"name": name}, "thread_sort_index": {"sort_index": number}}
+    return [{"ph": "M", "name": what, "pid": 1, "tid": number, "args": args} for what, args in told.items()]
+
+
+def _nanoseconds(cycle: int) -> int:
+    return round(cycle * MICROSECONDS * 1000)
+
+
+def _microseconds(nanoseconds: int) -> float:
+    """As the viewers read it: they cut off what lies behind the nanosecond, and a slice that then ends behind the start of
+    the next in its lane is dropped."""
+    found = nanoseconds / 1000
+    return found if int(found * 1000) == nanoseconds else math.nextafter(found, math.inf)
 
 
 def _slice(name: str, category: str, lane: int, start: int, end: int, args: dict[str, Any]) -> dict[str, Any]:
@@ -77,8 +91,8 @@ def _slice(name: str, category: str, lane: int, start: int, end: int, args: dict
         "cat": category,
         "pid": 1,
         "tid": lane,
-        "ts": start * MICROSECONDS,
-        "dur": (end - start) * MICROSECONDS,
+        "ts": _microseconds(_nanoseconds(start)),
+        "dur": _microseconds(_nanoseconds(end) - _nanoseconds(start)),
         "args": args,
     }
 

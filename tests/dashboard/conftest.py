@@ -19,10 +19,16 @@ from mlsdk.cli.dashboard.view import Site
 from mlsdk.tasks import codegen_dir
 from mlsdk.tasks.chain import build_chain
 
+#: of folder b: values stay in LM, and the order was searched
+OPTIONS = {
+    "a": {"float_dtype": "mixed"},
+    "b": {"float_dtype": "float", "scheduler": "auto_recompute_sa", "sa_expected_run_iters": 30},
+}
+
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A compile in two precisions, in one store: folders `a` and `b`, and `store`."""
+    """A compile with two sets of options, in one store: folders `a` and `b`, and `store`."""
     root = tmp_path_factory.mktemp("compiled")
     before = os.environ.get("MLSDK_STORE")
     os.environ["MLSDK_STORE"] = str(root / "store")
@@ -32,8 +38,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "signature.json": signature(),
             "sources.json": json.dumps({"fc2": {"source": f"net.py:7{CLOSING}", "scope": "Net.fc2"}}).encode(),
         }
-        for name, precision in (("a", "mixed"), ("b", "float")):
-            codegen_dir.materialise(build_chain(traced, {"float_dtype": precision}), root / name)
+        for name, options in OPTIONS.items():
+            codegen_dir.materialise(build_chain(traced, options), root / name)
     finally:
         if before is None:
             os.environ.pop("MLSDK_STORE")

@@ -152,7 +152,7 @@ def test_netron_draws_the_graph(browser, address):
     quiet(browser)
 
 
-def test_perfetto_shows_the_slices(browser, address):
+def test_perfetto_shows_the_slices(browser, address, compiled):
     browser.get(address + "/perfetto?file=trace.json")
     frame(browser)
     until(lambda: "MN-Core 2 (emulated)" in browser.execute_script("return document.body.innerText"))
@@ -165,6 +165,8 @@ def test_perfetto_shows_the_slices(browser, address):
     )
     names = browser.execute_async_script(query)
     assert {"softmax", "fc2", EVIL, "mvp"} <= set(names), names[:5]
+    events = json.loads((compiled / "a" / "trace.json").read_bytes())["traceEvents"]
+    assert len(names) == sum(event["ph"] == "X" for event in events), "Perfetto dropped slices"
     browser.switch_to.default_content()
     quiet(browser)
 

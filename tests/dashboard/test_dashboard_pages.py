@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from dashboard_sample import EVIL
 
 from mlsdk.cli.dashboard.app import PAGES
+from mlsdk.cli.dashboard.pages.tools import read_table
 from mlsdk.device import spec
+from mlsdk.tasks.options import resolve
 
 NAMED = [
     "/node/view?name=fc2",
@@ -162,7 +166,11 @@ def test_nodes_of_each_file(whole):
 def test_compare_matches_layers(whole):
     page = whole.get("/compare.json?a=dir&b=dir1").json()
     assert page["total"] == 3
-    assert {row["name"]: (row["a"], row["b"]) for row in page["options"]["rows"]} == {"float_dtype": ("mixed", "float")}
+    assert {row["name"]: (row["a"], row["b"]) for row in page["options"]["rows"]} == {
+        "float_dtype": ("mixed", "float"),
+        "scheduler": ("always_from_dram", "auto_recompute_sa"),
+        "sa_expected_run_iters": (1000, 30),
+    }
     for row in page["layers"]["rows"]:
         assert row["delta"] == row["steps_b"] - row["steps_a"]
     names = [one["name"] for one in page["choices"]]
@@ -182,11 +190,115 @@ def test_memory_shows_each_intermediate_value(whole, compiled):
     assert page["banks"]
 
 
+def test_memory_shows_the_values_that_stay_on_the_chip(client, compiled):
+    """Against the plan itself, and against the compiler's own sizes."""
+    folder = compiled / "b"
+    steps = json.loads((folder / "plan.json").read_bytes())["steps"]
+    nodes = {node["name"]: node for node in json.loads((folder / "placed.json").read_bytes())["nodes"]}
+    sizes = {
+        row["value"]: int(row["LM LW per PE"]) for row in read_table((folder / "layout.html").read_text()).records()
+    }
+    kept = {
+        (nodes[name]["outputs"][result], space, word)
+        for name, _note, *homes in steps
+        if homes
+        for result, space, word in homes[1]
+    }
+    shown = client(folder)
+    page = shown.get("/memory.json").json()
+    rows = page["stays"]["rows"]
+    assert kept and {(row["name"], row["space"], row["word"]) for row in rows} == kept
+    assert all(row["words"] == 2 * sizes[row["name"]] for row in rows)
+    assert sum(row["reads"] for row in rows) == sum(len(homes[0]) for _name, _note, *homes in steps if homes)
+    boxes = {(box["name"], box["y0"], box["y1"]) for bank in page["banks"] for box in bank if "colour" not in box}
+    assert boxes == {(row["name"], row["word"], row["word"] + row["words"]) for row in rows}
+    row = rows[0]
+    values = shown.get("/node/view.json", params={"name": row["reader"]}).json()["values_table"]["rows"]
+    assert f"{row['space']}+{row['word']}" in [value["location"] for value in values if value["role"] == "input"]
+    check(shown.get("/memory").text)
+
+
+def test_search_shows_each_trial_and_each_run(client, compiled):
+    folder = compiled / "b"
+    shown = client(folder)
+    page = shown.get("/search.json").json()
+    history = read_table((folder / "layout_plan_history.html").read_text()).records()
+    tried = [row for row in history if row["why"].startswith("tried")]
+    assert tried and [row["what"] for row in page["trials"]["rows"]] == [row["value"] for row in tried]
+    assert sum(row["count"] for row in page["decisions"]["rows"]) == len(history) - len(tried)
+    runs = json.loads((folder / "search.json").read_bytes())["runs"]
+    assert [run["name"] for run in page["runs"]] == ["layouts", *(run["name"] for run in runs)]
+    for found, run in zip(page["runs"][1:], runs, strict=True):
+        assert (found["first"], found["best"]) == (run["points"][0][1], run["points"][-1][2])
+    for run in page["runs"]:
+        bests = [best for _number, _cost, best in run["chart"] or []]
+        assert bests == sorted(bests, reverse=True)
+    check(shown.get("/search").text)
+
+
+def test_accuracy_says_what_is_beyond_what_is_allowed(client, folder):
+    rows = [
+        {"node": "softmax", "max_abs": 0.0, "max_rel": 0.0, "mean_abs": 0.0, "elements": 9, "allowed": 1e-6},
+        {"node": "fc2", "max_abs": 0.5, "max_rel": 0.25, "mean_abs": 0.1, "elements": 4, "allowed": 0.125},
+        {"node": "count", "max_abs": 0, "max_rel": 0, "mean_abs": 0, "elements": 1, "allowed": 0},
+    ]
+    (folder / "accuracy.json").write_text(json.dumps({"reference": "pfvm", "rows": rows}))
+    shown = client(folder)
+    page = shown.get("/accuracy.json").json()
+    found = [(row["node"], row["verdict"], row["used"]) for row in page["sheet"]["rows"]]
+    assert found == [("fc2", "beyond", 2.0), ("softmax", "within", 0.0), ("count", "within", None)]
+    assert page["statement"].startswith("1 of 3 values") and "2 are equal" in page["statement"]
+    assert shown.get("/node/view.json?name=fc2").json()["accuracy"]["verdict"] == "beyond"
+
+
 def test_advice_is_ranked_and_says_why(whole):
     page = whole.get("/advice.json").json()
-    savings = [one["saves"] for one in page["advice"]]
-    assert savings and savings == sorted(savings, reverse=True)
+    for measured in (True, False):
+        savings = [one["saves"] for one in page["advice"] if one["measured"] is measured]
+        assert savings == sorted(savings, reverse=True)
+    assert page["advice"]
     assert all(one["evidence"] and one["saves"] <= page["steps"] for one in page["advice"])
+    assert all(0 < row["saves"] <= row["steps"] for row in page["layers"]["rows"])
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_advice_names_options_that_a_compile_takes(client, compiled, name):
+    page = client(compiled / name).get("/advice.json").json()
+    given = json.loads((compiled / name / "option.json").read_bytes())["options"]
+    for one in page["advice"]:
+        changed = resolve(one["options"]).values
+        assert all(changed[option] == value != given[option] for option, value in one["options"].items()), one
+
+
+def test_advice_from_a_compile_that_was_measured(client, compiled, tmp_path):
+    """The steps of the other folder, and the options in which it differs; nothing from another function."""
+    slow = Path(shutil.copytree(compiled / "a", tmp_path / "slow"))
+    report = json.loads((slow / "report.json").read_bytes())
+    report["steps"] *= 3
+    (slow / "report.json").write_text(json.dumps(report))
+    shown = client(slow, others=(compiled / "b",))
+    (found,) = [one for one in shown.get("/advice.json").json()["advice"] if one["measured"]]
+    there = json.loads((compiled / "b" / "report.json").read_bytes())["steps"]
+    assert found["saves"] == report["steps"] - there
+    assert found["options"] == {"float_dtype": "float", "scheduler": "auto_recompute_sa", "sa_expected_run_iters": 30}
+    manifest = json.loads((slow / "manifest.json").read_bytes())
+    manifest["files"]["exported.onnx"] = "0" * 64
+    (slow / "manifest.json").write_text(json.dumps(manifest))
+    shown = client(slow, others=(compiled / "b",))
+    assert not [one for one in shown.get("/advice.json").json()["advice"] if one["measured"]]
+
+
+def test_a_node_on_the_host_is_said(client, folder):
+    placed = json.loads((folder / "placed.json").read_bytes())
+    for node in placed["nodes"]:
+        if node["name"] == "softmax":
+            node.update(emitter="host", kernel="")
+    (folder / "placed.json").write_text(json.dumps(placed))
+    shown = client(folder)
+    first = shown.get("/advice.json").json()["advice"][0]
+    assert first["saves"] is None and "softmax" in first["evidence"]
+    assert "The host computes this node" in shown.get("/node/view?name=softmax").text
+    assert "The host computes this node" not in shown.get("/node/view?name=fc2").text
 
 
 def test_the_store_page_knows_builds_and_reasons(whole):

@@ -6,18 +6,22 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import astuple
 
 import numpy as np
 import onnx
 import pytest
 from dashboard_sample import graph
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from mlsdk.cli.dashboard import formats, vsm, words
 from mlsdk.cli.dashboard.flops import flops
 from mlsdk.cli.dashboard.hierarchy import LEVELS, read_layout
-from mlsdk.cli.dashboard.layers import bound_of, busy_steps
+from mlsdk.cli.dashboard.layers import Joiner, bound_of, busy_steps
 from mlsdk.cli.dashboard.onnx_nodes import read_onnx
+from mlsdk.cli.dashboard.pages import advice, memory, search
 from mlsdk.cli.dashboard.pages.logs import level_of
 from mlsdk.cli.dashboard.problems import Problem
 from mlsdk.cli.dashboard.tables import Column, as_csv
@@ -96,6 +100,8 @@ def test_flops():
     assert flops("Relu", {}, [[3]], [[3]]) == 3
     assert flops("Transpose", {}, [[3, 4]], [[4, 3]]) == 0
     assert flops("Relu", {}, [None], [None]) == 0
+    fused = {"steps": ['["Add", [0, 1], {}]', '["Cast", [2], {"to": 10}]', '["Relu", [3], {}]']}
+    assert flops("Relu", fused, [[3, 4], [3, 4]], [[3, 4]]) == 2 * 12
 
 
 def test_bounds():
@@ -108,6 +114,110 @@ def test_bounds():
         {"node": "a", "start": 80, "end": 84},
     ]
     assert busy_steps(flows) == {"a": 16.0}
+
+
+def joined() -> Joiner:
+    """`a` runs twice; its first result stays in lm1 and is read by `b`, through a view of it, and by `b` a second time."""
+    layout = "((4:2,4_PE:1,2:1,2_W:1))"
+    values = [
+        {"name": name, "dtype": "float32", "device_dtype": "single", "shape": [64], "layout": layout, "origin": "node",
+         "pad": "zero"} for name in ("x", "p", "v", "y")
+    ]  # fmt: skip
+
+    def node(name, op, inputs, outputs, emitter):
+        return {"name": name, "op": op, "inputs": inputs, "outputs": outputs, "attrs": {}, "emitter": emitter, "kernel": "",
+                "batches": 1}  # fmt: skip
+
+    nodes = [
+        node("a", "Relu", ["x"], ["p"], "elementwise"),
+        node("view", "Reshape", ["p"], ["v"], "view"),
+        node("b", "Add", ["v", "p"], ["y"], "elementwise"),
+    ]
+    steps = [
+        ["a", "p stays in lm1 for 2 reads", [], [[0, "lm1", 96]], [0]],
+        ["view", ""],
+        ["b", "", [[0, "lm1", 96], [1, "lm1", 96]], [], []],
+        ["a", "computed again"],
+    ]
+
+    def row(name, start, end):
+        return {
+            "node": name,
+            "op": "Op",
+            "start": start,
+            "end": end,
+            "pe_steps": 2,
+            "stall": 4,
+            "moves": 1,
+            "dram_lw": 8,
+        }
+
+    simulation = {"rows": [row("a", 0, 40), row("b", 40, 100), row("a", 100, 120)], "steps": 30, "flows": []}
+    placed = {"values": values, "nodes": nodes}
+    return Joiner(placed, {"steps": steps, "slots": {"y": ["work", 0]}}, simulation, None, {})
+
+
+def test_a_node_that_runs_twice_is_one_layer():
+    joiner = joined()
+    layers = [joiner.layer(at) for at in range(len(joiner.order))]
+    assert [(one["name"], one["turns"], one["steps"], one["moves"]) for one in layers] == [
+        ("a", 2, 15, 2),
+        ("view", 1, None, None),
+        ("b", 1, 15, 1),
+    ]
+    assert sum(one["steps"] or 0 for one in layers) == joiner.total
+    assert sum(one["share"] or 0 for one in layers) == 1
+    assert [(turn.layer, turn.start, turn.end) for turn in joiner.turns] == [
+        (0, 0, 40), (1, 40, 40), (2, 40, 100), (0, 100, 120),
+    ]  # fmt: skip
+    assert layers[0]["note"] == "p stays in lm1 for 2 reads; computed again"
+
+
+def test_values_that_stay_in_local_memory():
+    joiner = joined()
+    # 64 singles over 4 PEs, two in a long word: 8 long words, 16 words
+    assert [astuple(stay) for stay in joiner.stays] == [("p", "lm1", 96, 16, 0, 2, True, 2)]
+    assert joiner.held == {
+        (0, "output", "p"): "lm1+96",
+        (2, "input", "v"): "lm1+96",
+        (2, "input", "p"): "lm1+96",
+    }
+    assert [joiner.layer(at)["location"] for at in range(3)] == ["lm1+96", "", "DRAM work+0"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4000), st.integers(1, 90)), min_size=1, max_size=12),
+    st.integers(4096, 9000),
+)
+def test_a_picture_of_memory_keeps_the_order_of_addresses(boxes, top):
+    """What is left out is used by nobody; every box keeps its height by one factor, and nothing leaves the picture."""
+    drawn = [{"y0": low, "y1": low + size} for low, size in boxes]
+    scale = memory.Scale.of(drawn, top)
+    assert all(box["y1"] <= scale.low or box["y0"] >= scale.high for box in drawn)
+    places = sorted(
+        {0, top, *(box[key] for box in drawn for key in ("y0", "y1"))} - {a for a in (top,) if scale.high == top}
+    )
+    heights = [scale.y(address) for address in places]
+    assert heights == sorted(heights, reverse=True)
+    assert all(8 - 1e-6 <= height <= memory.HEIGHT - memory.BOTTOM for height in heights)
+    factors = {round((scale.y(box["y0"]) - scale.y(box["y1"])) / (box["y1"] - box["y0"]), 6)
+               for box in drawn if box["y1"] < scale.high or box["y0"] >= scale.high}  # fmt: skip
+    assert len(factors) <= 1
+
+
+def test_rows_of_the_planners_history():
+    assert search.trial_of("Gemm", "tried and kept: 120 -> 100 steps") == search.Trial("Gemm", "kept", 100, 120)
+    assert search.trial_of("Gemm", "tried and dropped: 130 steps, not 100") == search.Trial("Gemm", "dropped", 130, 100)
+    impossible = search.trial_of("Gemm", "tried, and not possible: no room\nin LM0")
+    assert impossible == search.Trial("Gemm", "impossible", why="no room\nin LM0")
+    assert search.trial_of("x", "result of Gemm") is None
+
+
+def test_the_advice_knows_how_far_the_planner_looks():
+    from mlsdk.pipeline.layout import TRIALS
+
+    assert {**advice.TRIALS, "full": TRIALS["full"]} == TRIALS
+    assert all(TRIALS[farther] > TRIALS[mode] for mode, farther in advice.FARTHER.items())
 
 
 def test_program_parts():

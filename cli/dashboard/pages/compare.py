@@ -18,16 +18,18 @@ LAYERS = (
     Column("steps_b", "Steps B", "int"),
     Column("delta", "Difference", "delta"),
     Column("ratio", "B / A", "percent"),
-    Column("bound_a", "Bound A", "badge"),
-    Column("bound_b", "Bound B", "badge"),
-    Column("changed", "What else differs"),
+    Column("changed", "What else differs", "prose"),
 )
+#: what is told of a layer, before and after; `result`: where its result lies
+CHANGES = ("op", "bound", "emitter", "dtype", "result")
 TOTALS = (
     ("Steps", "steps", "int"),
     ("Instruction steps", "pe_steps", "int"),
     ("DRAM bytes", "dram_bytes", "bytes"),
     ("Operations", "flops", "scaled"),
     ("Layers", "layers", "int"),
+    ("Values in LM", "stays", "int"),
+    ("Layers on the host", "host", "int"),
     ("LM high water", "lm_bytes", "bytes"),
 )
 
@@ -61,6 +63,7 @@ def compare(view: View) -> dict[str, Any]:
     troubles: list[str] = []
     left, right = view.site.indexes.of(a), view.site.indexes.of(b)
     rows = _layers(left, right)
+    shown = [row for row in rows if row["steps_a"] or row["steps_b"]]
     return {
         "troubles": troubles,
         "choices": found,
@@ -70,16 +73,18 @@ def compare(view: View) -> dict[str, Any]:
         "title_b": b.title,
         "totals": _totals(left, right),
         "options": attempt(troubles, lambda: _options(a, b)),
-        "layers": Table("layers", LAYERS, rows[:ROW_LIMIT]),
+        "layers": Table("layers", LAYERS, shown[:ROW_LIMIT]),
         "same": sum(not row["delta"] and not row["changed"] for row in rows),
         "total": len(rows),
+        "without": len(rows) - len(shown),
     }
 
 
 def _sums(index: Index) -> dict[str, Any]:
     return index.row(
         "SELECT sum(steps) AS steps, sum(pe_steps) AS pe_steps, sum(dram_bytes) AS dram_bytes, sum(flops) AS flops, "
-        "count(*) AS layers, max(lm_bytes) AS lm_bytes FROM layer"
+        "count(*) AS layers, max(lm_bytes) AS lm_bytes, sum(kind = 'host') AS host, "
+        "(SELECT count(*) FROM stay) AS stays FROM layer"
     ) or {}  # fmt: skip
 
 
@@ -98,8 +103,11 @@ def _totals(left: Index, right: Index) -> list[dict[str, Any]]:
 
 
 def _layers(left: Index, right: Index) -> list[dict[str, Any]]:
-    """Layers of both, matched by name; the largest differences first."""
-    query = "SELECT name, op, steps, bound, layout, kind, dtype, flops FROM layer"
+    """Layers of both, matched by name; the largest differences first. `changed`: what else, before and after."""
+    query = (
+        "SELECT name, op, steps, bound, layout, kind AS emitter, dtype, flops, "
+        "iif(location LIKE 'lm%', 'LM', iif(location LIKE 'DRAM%', 'DRAM', '')) AS result FROM layer"
+    )
     a = {row["name"]: row for row in left.rows(query)}
     b = {row["name"]: row for row in right.rows(query)}
     rows = []
@@ -107,7 +115,8 @@ def _layers(left: Index, right: Index) -> list[dict[str, Any]]:
         x, y = a.get(name), b.get(name)
         steps_a, steps_b = (one["steps"] if one else None for one in (x, y))
         both = x is not None and y is not None
-        changed = [k for k in ("op", "kind", "dtype", "layout", "flops") if x and y and x[k] != y[k]]
+        changed = [f"{k} {x[k] or '–'} → {y[k] or '–'}" for k in CHANGES if x and y and x[k] != y[k]]
+        changed += [k for k in ("layout", "flops") if x and y and x[k] != y[k]]
         rows.append(
             {
                 "name": name,
@@ -116,8 +125,6 @@ def _layers(left: Index, right: Index) -> list[dict[str, Any]]:
                 "steps_b": steps_b,
                 "delta": (steps_b or 0) - (steps_a or 0),
                 "ratio": steps_b / steps_a if steps_a and steps_b is not None else None,
-                "bound_a": x["bound"] if x else None,
-                "bound_b": y["bound"] if y else None,
                 "changed": ", ".join(changed) if both else "only in A" if x else "only in B",
             }
         )

@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from mlsdk.cli.dashboard import files, viewers
+from mlsdk.cli.dashboard import viewers
 from mlsdk.cli.dashboard.index import Index
+from mlsdk.cli.dashboard.pages import accuracy
 from mlsdk.cli.dashboard.problems import Missing, Problem
 from mlsdk.cli.dashboard.tables import PAGE, Asked, Column, Table
 from mlsdk.cli.dashboard.view import View, attempt
@@ -144,7 +145,9 @@ VALUES = (
     Column("device_dtype", "On the board"),
     Column("shape", "Shape", "code"),
     Column("layout", "Layout", "code"),
-    Column("location", "DRAM", "code"),
+    Column(
+        "location", "Lies in", "code", help="a local memory with its first word, or a segment of DRAM with its offset"
+    ),
     Column("other", "Made by / read by", "nodes"),
 )
 MIX = (
@@ -187,12 +190,7 @@ def node_view(view: View) -> dict[str, Any]:
         "program": program,
         "page_lines": LINES,
         "mix": _mix(index, name),
-        "candidates": None,
-        "candidates_statement": (
-            "This compile recorded no candidates. A phase that simulates several ways to run a node writes them to "
-            "candidates.json, and they are shown here."
-        ),
-        **(attempt(troubles, lambda: _candidates(view, name)) or {}),
+        "accuracy": attempt(troubles, lambda: accuracy.of_node(view, name)),
         "neighbours": _neighbours(index, layer) if layer else {},
     }
 
@@ -212,6 +210,8 @@ def _onnx_node(index: Index, name: str, file: str) -> dict[str, Any] | None:
 
 
 def _placed_values(index: Index, layer: Mapping[str, Any]) -> Table:
+    query = "SELECT role, value, place FROM held WHERE layer = ?"
+    held = {(row["role"], row["value"]): row["place"] for row in index.rows(query, (layer["seq"],))}
     rows = []
     for role, names in (("input", layer["inputs"]), ("output", layer["outputs"])):
         for name in names:
@@ -223,7 +223,8 @@ def _placed_values(index: Index, layer: Mapping[str, Any]) -> Table:
                 "SELECT layer.name FROM usage JOIN layer ON layer.seq = usage.layer WHERE usage.value = ? AND role = ? LIMIT 20",
                 (name, "output" if role == "input" else "input"),
             )
-            location = f"{value['segment']}+{value['offset']}" if value["segment"] else None
+            places = [] if (role, name) in held and role == "input" else [_in_dram(value)]
+            location = ", ".join(filter(None, [held.get((role, name)), *places]))
             rows.append(
                 {
                     **value,
@@ -234,6 +235,10 @@ def _placed_values(index: Index, layer: Mapping[str, Any]) -> Table:
                 }
             )
     return Table("values", VALUES, rows)
+
+
+def _in_dram(value: Mapping[str, Any]) -> str | None:
+    return f"{value['segment']}+{value['offset']}" if value["segment"] else None
 
 
 def _values(index: Index, node: Mapping[str, Any], file: str) -> Table:
@@ -275,17 +280,6 @@ def _meaning(mnemonic: str) -> dict[str, str]:
             row = table.lookup(written).row
             return {"meaning": row.meaning, "reference": row.reference}
     return {"meaning": "", "reference": ""}
-
-
-def _candidates(view: View, name: str) -> dict[str, Any]:
-    if files.stored_name(view.source, "candidates.json") is None:
-        return {}
-    rows = view.document("candidates.json").get(name, [])
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    return {
-        "candidates": Table("candidates", [Column(key, key, "auto") for key in keys], rows),
-        "candidates_statement": "",
-    }
 
 
 def _neighbours(index: Index, layer: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,13 +17,14 @@ _PHASE = re.compile(r"^\S+ \S+ (\w+): (built|cached|failed)(?: ([\d.]+) s)?(?: \
 
 LAYERS = (
     Column("name", "Layer", "code", ("/node/view", {"name": "name"})),
-    Column("op", "Operator"),
-    Column("kind", "Emitter", "code"),
-    Column("dtype", "Dtype"),
+    Column("seq", "#", "int", help="in the order of the program"),
     Column("steps", "Steps", "int", help="simulated; a step is four cycles"),
     Column("us", "Time", "us"),
     Column("share", "Share", "percent", help="of all steps of the program"),
     Column("bound", "Bound by", "badge", help="what limits the layer: instructions, DRAM's bandwidth, or moves"),
+    Column("op", "Operator"),
+    Column("kind", "Emitter", "code"),
+    Column("dtype", "Dtype"),
     Column("achieved", "Of the bound", "percent", help="steps that the bound alone takes, of the steps that it took"),
     Column("flops", "Operations", "scaled", help="of the graph; a multiply-add counts as two"),
     Column("dram_bytes", "DRAM", "bytes"),
@@ -37,11 +38,11 @@ LAYERS = (
     Column("scope", "Module", "code"),
     Column("source", "Source", "code"),
 )
-SORTABLE = tuple(c.key for c in LAYERS) + ("seq",)
+SORTABLE = tuple(c.key for c in LAYERS)
 SEARCHED = (
     "name || ' ' || op || ' ' || kind || ' ' || scope || ' ' || source || ' ' || dtype || ' ' || ifnull(bound, '')"
 )
-_SELECT = ", ".join(dict.fromkeys(("seq", *(c.key for c in LAYERS))))
+_SELECT = ", ".join(c.key for c in LAYERS)
 
 STATS = (
     Column("value", "Value", "code"),
@@ -95,10 +96,10 @@ def layer_table(index: Index, asked: Asked, limit: int = PAGE) -> Table:
         where, values = f"WHERE {SEARCHED} LIKE ? ESCAPE '!'", (asked.pattern,)
     total = index.number(f"SELECT count(*) FROM layer {where}", values)
     rows = index.rows(
-        f"SELECT {_SELECT} FROM layer {where} ORDER BY {asked.order(SORTABLE, 'seq')} LIMIT ? OFFSET ?",
+        f"SELECT {_SELECT} FROM layer {where} ORDER BY {asked.order(SORTABLE, '-steps')} LIMIT ? OFFSET ?",
         (*values, limit, asked.page * PAGE if limit == PAGE else 0),
     )
-    return Table("layers", LAYERS, list(rows), total, True, asked.q, asked.sort, asked.page, "/layers.csv")
+    return Table("layers", LAYERS, list(rows), total, True, asked.q, asked.sort or "-steps", asked.page, "/layers.csv")
 
 
 def layers_csv(view: View) -> tuple[Any, Any]:
@@ -145,8 +146,7 @@ def _command(view: View) -> dict[str, Any]:
     files_of = manifest.get("files")
     return {
         "label": manifest.get("label", ""),
-        "command": None,
-        "statement": "A codegen_dir does not record its command line; the store does (start with --store).",
+        "command": manifest.get("command"),
         "format": manifest.get("format"),
         "files": len(files_of) if isinstance(files_of, dict) else None,
     }

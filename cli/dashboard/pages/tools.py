@@ -48,8 +48,7 @@ def tools(view: View) -> dict[str, Any]:
 
 def _table(name: str, text: str) -> dict[str, Any]:
     """The table of a page that a phase wrote, as data: sorted and filtered like all tables here."""
-    reader = _TableReader()
-    reader.feed(text)
+    reader = read_table(text)
     if not reader.head:
         return {"troubles": [f"{name} holds no table; open the file itself"]}
     link = ("/tools/layout", {"value": "value"})
@@ -58,12 +57,19 @@ def _table(name: str, text: str) -> dict[str, Any]:
                link if h == "value" else None)
         for h in reader.head
     ]  # fmt: skip
-    rows = [{h: int(c) if h in _NUMBERS and c.isdigit() else c for h, c in zip(reader.head, r)} for r in reader.rows]
+    rows = [{h: int(c) if h in _NUMBERS and c.isdigit() else c for h, c in r.items()} for r in reader.records()]
     troubles = [f"only the first {ROW_LIMIT:,} of {len(rows):,} rows are shown"] if len(rows) > ROW_LIMIT else []
     return {"intro": reader.intro, "sheet": Table("tool", columns, rows[:ROW_LIMIT]), "troubles": troubles}
 
 
-class _TableReader(HTMLParser):
+def read_table(text: str) -> TableReader:
+    """The first table of a page that a phase wrote."""
+    reader = TableReader()
+    reader.feed(text)
+    return reader
+
+
+class TableReader(HTMLParser):
     """Head and rows of the first table, and the paragraph before it."""
 
     def __init__(self) -> None:
@@ -73,6 +79,10 @@ class _TableReader(HTMLParser):
         self.intro = ""
         self._cell: list[str] | None = None
         self._row: list[str] = []
+
+    def records(self) -> list[dict[str, str]]:
+        """The rows by the names of their columns."""
+        return [dict(zip(self.head, row)) for row in self.rows]
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         if tag in ("td", "th", "p"):
