@@ -83,6 +83,8 @@ def ls(
     wanted = dict(_assignment(text) for text in options)
     found = opened(context)
     rows = query.ls(found, **only, options=wanted, limit=limit or None)
+    if not rows and only["label"]:
+        query.check_label(found, only["label"])
     if not rows and only["kind"] and only["kind"] not in (kinds := query.kinds(found)):
         raise OptionError(f"--kind {only['kind']}: there is no such kind here; there are {', '.join(kinds) or 'none'}")
     if as_json:
@@ -197,12 +199,17 @@ def log(
     from mlsdk.store import query
 
     wanted = dict(_assignment(text) for text in options)
-    builds = query.log(opened(context), label, limit or None, since=_ago(newer), options=wanted, **only)
+    found = opened(context)
+    builds = query.log(found, label, limit or None, since=_ago(newer), options=wanted, **only)
+    if not builds and label:
+        query.check_label(found, label)
     if as_json:
         texts.echo_json(builds)
         return
     for build in builds:
         _print_build(build, with_phases)
+    if not builds:
+        click.echo("mlsdk: no build is like that; ask for less (`mlsdk store log -n 5` shows the newest)", err=True)
 
 
 def _print_build(build: dict[str, Any], with_phases: bool) -> None:
@@ -250,9 +257,17 @@ def diff(context: click.Context, a: str, b: str, as_json: bool) -> None:
             click.echo(f"{where}{texts.clean(row['part'])}: {texts.value(row['a'])} -> {texts.value(row['b'])}")
     for row in found["numbers"]:
         click.echo(f"{texts.clean(row['artifact'])} {texts.clean(row['name'])}: {_change(row['a'], row['b'])}")
+    if found["a"]["build"] and found["b"]["build"]:
+        click.echo(f"seconds of the build: {_change(found['a']['seconds'], found['b']['seconds'])}")
     for row in found["seconds"]:
-        outcomes = f"{row['outcome_a']} -> {row['outcome_b']}"
-        click.echo(f"{row['phase']} seconds: {_change(row['a'], row['b'])} ({outcomes})")
+        cached = [row["outcome_a"] == "cached", row["outcome_b"] == "cached"]
+        if any(cached) and not all(cached):
+            one, other = (
+                "from the store" if row[f"outcome_{side}"] == "cached" else f"{row[side]:,.6g}" for side in "ab"
+            )
+            click.echo(f"{row['phase']} seconds: {one} -> {other}")
+        elif not any(cached):
+            click.echo(f"{row['phase']} seconds: {_change(row['a'], row['b'])}")
     for row in found["artifacts"]:
         sizes = f"{texts.size(row['size_a'])} -> {texts.size(row['size_b'])}"
         click.echo(

@@ -51,7 +51,7 @@ def diff(store: Store, one: str, other: str) -> dict[str, Any]:
         "options": _given(a.facts, b.facts) + [row for row in rows if not row["part"].startswith("input ")],
         "inputs": [row for row in rows if row["part"].startswith("input ")],
         "artifacts": [row for name in both for row in _artifacts(name, a.phases[name], b.phases[name])],
-        "seconds": [_seconds(name, a.phases[name], b.phases[name]) for name in both],
+        "seconds": sorted((_seconds(name, a.phases[name], b.phases[name]) for name in both), key=_effect),
         "numbers": _numbers(store, a, b),
     }
 
@@ -125,7 +125,14 @@ def _artifacts(phase: str, a: Part, b: Part) -> list[dict[str, Any]]:
 
 
 def _seconds(phase: str, a: Part, b: Part) -> dict[str, Any]:
+    """What a phase takes to compute, and whether that was done here or came from the store."""
     return {"phase": phase, "a": a.seconds, "b": b.seconds, "outcome_a": a.outcome, "outcome_b": b.outcome}
+
+
+def _effect(row: dict[str, Any]) -> float:
+    """Sorts first what makes the greatest difference to the time that the two took."""
+    a, b = (row[side] if row[f"outcome_{side}"] != "cached" else 0.0 for side in ("a", "b"))
+    return -abs(b - a)
 
 
 def _numbers(store: Store, a: Side, b: Side) -> list[dict[str, Any]]:

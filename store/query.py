@@ -159,6 +159,16 @@ def _by_words(connection: sa.Connection, text: str) -> Ref:
     )
 
 
+def check_label(store: Store, label: str) -> None:
+    """NotFound for a name that no workflow, program or function in the history has."""
+    with store.index.read() as connection:
+        for known in (_B.c.label, _E.c.label, _A.c.label):
+            if connection.execute(sa.select(known).where(known == label).limit(1)).first():
+                return
+        told = _near(connection, label)
+    raise NotFound(f"no workflow and no function here is named {label!r}{told}; `mlsdk store log` lists what there is")
+
+
 def _near(connection: sa.Connection, text: str) -> str:
     """`; did you mean 'digits/Emit'?`, for another case of the letters above all."""
     known = connection.execute(sa.select(_E.c.label, _E.c.phase).distinct().limit(10_000)).all()

@@ -86,6 +86,15 @@ def test_why_says_which_part_of_the_key_changed(filled):
     assert "Train of example_workflow: from the store, built" in everything
 
 
+def test_a_diff_of_builds_tells_what_took_the_time(filled):
+    lines = filled("store", "diff", "@1", "@2").out.splitlines()
+    assert any(line.startswith("seconds of the build: ") and line.endswith("%)") for line in lines)
+    assert any(line.startswith("Train seconds: ") and line.endswith(" -> from the store") for line in lines)
+    assert any(line.startswith("LayoutPlan seconds: ") and "from the store" not in line for line in lines)
+    results = filled("store", "diff", "@1/LayoutPlan", "@2/LayoutPlan").out
+    assert "seconds of the build" not in results
+
+
 def test_cat_unpacks_text_when_asked(mlsdk, store):
     import zstandard
 
@@ -102,6 +111,13 @@ def test_a_name_that_is_nearly_right_is_told(filled):
     answer = filled("store", "ls", "--kind", "nope")
     assert (answer.code, answer.out) == (exit_codes.FAILED, "")
     assert "there is no such kind here; there are application, arrays, html, json" in answer.err
+    for verb in ("log", "ls"):
+        answer = filled("store", verb, "--label", "example_workflo")
+        assert (answer.code, answer.out) == (exit_codes.STORE, "")
+        assert "is named 'example_workflo'; did you mean 'example_workflow'?" in answer.err
+    answer = filled("store", "log", "--label", "example_workflow", "--preset", "O3")
+    assert (answer.code, answer.out) == (0, "") and "no build is like that" in answer.err
+    assert filled("store", "log", "--preset", "O3", "--json").json == []
     answer = filled("store", "show", "example_workflow/layoutplan")
     assert "did you mean 'example_workflow/LayoutPlan'?" in answer.err
     shown = filled("store", "show", "example_workflow").out

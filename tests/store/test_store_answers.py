@@ -70,6 +70,27 @@ def test_two_builds_are_compared(store):
     assert store.diff(first.digest, first.digest)["artifacts"] == []
 
 
+def test_what_made_a_build_slower_stands_first(store):
+    _number, first, second = built(store, "a", 10)
+    times = {"quick": [("Schedule", "built", 5.0), ("Simulate", "built", 1.0), ("Load", "cached", 0.0)],
+             "slow": [("Schedule", "built", 5.5), ("Simulate", "cached", 0.0), ("Load", "built", 40.0)]}  # fmt: skip
+    numbers = [
+        store.record(Build("net", 1.0, 50.0, events=[Event(phase, "net", second.digest, second.parts, outcome, "", spent)
+                                                     for phase, outcome, spent in rows]))
+        for rows in times.values()
+    ]  # fmt: skip
+    found = store.diff(*(f"@{number}" for number in numbers))["seconds"]
+    assert [(row["phase"], row["outcome_a"], row["outcome_b"]) for row in found] == [
+        ("Load", "cached", "built"), ("Simulate", "built", "cached"), ("Schedule", "built", "built")]  # fmt: skip
+
+
+def test_a_label_that_is_not_there_is_said(store):
+    built(store, "a", 10)
+    query.check_label(store, "net")
+    with pytest.raises(NotFound, match="is named 'nett'; did you mean 'net'"):
+        query.check_label(store, "nett")
+
+
 def test_the_log_is_filtered_and_tells_steps_and_boards(store):
     built(store, "a", 10)
     built(store, "b", 15, "O3")
