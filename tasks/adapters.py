@@ -153,6 +153,7 @@ def schedule(inputs: Inputs, options: Options, services: Services) -> Outputs:
         number("CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN", usual.beam_max_turn, -1),
         number("CODEGEN_SCHEDULE_PP_BEAM_TURN_PRUNE_LIMIT", usual.beam_prune_limit, 1),
         number("CODEGEN_SA_STEPS", options["sa_expected_run_iters"], 0),
+        any(variables.is_set(options["envs"], f"CODEGEN_USE_{kind}MERGE") for kind in ("", "PARALLEL_")),
     )
     plan = scheduled(placed, wishes, record)
     return {

@@ -28,7 +28,6 @@ _OPTIMIZE = ("OptimizeOnnx",)
 _LAYOUT = ("LayoutPlan",)
 _SCHEDULE = ("Schedule",)
 _SEARCH = ("LayoutPlan", "Schedule")
-_MERGE = ("Schedule", "Simulate", "Emit")
 _NONE: tuple[str, ...] = ()  # threads, dumps, folders: they change no result
 
 VARIABLES: dict[str, Variable] = {
@@ -77,8 +76,8 @@ VARIABLES: dict[str, Variable] = {
     "CODEGEN_STOP_USING_GENERIC_INDEXING_GATHER_INDEX_ADD": Variable(_LAYOUT),
     "CODEGEN_TIME_SLICE_SCATTERED_INDEXING_BCAST": Variable(_LAYOUT),
     "CODEGEN_USE_ADDR_FIRST_Z": Variable(_SEARCH),
-    "CODEGEN_USE_MERGE": Variable(_MERGE),
-    "CODEGEN_USE_PARALLEL_MERGE": Variable(_MERGE),
+    "CODEGEN_USE_MERGE": Variable(_SCHEDULE, "1: moves of neighbouring nodes overlap (L1Merge)"),
+    "CODEGEN_USE_PARALLEL_MERGE": Variable(_SCHEDULE, "the same as CODEGEN_USE_MERGE"),
 }
 
 

@@ -69,6 +69,7 @@ class Plan:
     steps: tuple[Step, ...]
     slots: Mapping[str, Slot]
     segments: Mapping[str, Segment]
+    merged: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slots", MappingProxyType(dict(self.slots)))
@@ -77,6 +78,7 @@ class Plan:
     def to_json(self) -> bytes:
         data = {
             "scheduler": self.scheduler,
+            "merged": self.merged,
             "steps": [_step_json(s) for s in self.steps],
             "slots": {name: [s.segment, s.offset] for name, s in self.slots.items()},
             "segments": [[s.name, s.kind, s.size] for s in self.segments.values()],
@@ -92,6 +94,7 @@ class Plan:
             tuple(_step(*s) for s in d["steps"]),
             {name: Slot(*s) for name, s in d["slots"].items()},
             {s.name: s for s in segments},
+            d["merged"],
         )
 
 

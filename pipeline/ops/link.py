@@ -12,12 +12,13 @@ from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment
 from mlsdk.pipeline.ir.program import Program, renamed
 from mlsdk.pipeline.ops.emitters import emit
 from mlsdk.pipeline.ops.emitters.home import Lives, settled
+from mlsdk.pipeline.ops.overlap import Node, overlapped
 
 
 def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
     """The program, and the data of its tables (segment -> uint64[4][n])."""
     nodes = {p.node.name: p for p in placed.nodes}
-    statements: list[m.Statement] = []
+    found: list[Node] = []
     segments, tables = dict(plan.segments), {}
     for step in plan.steps:
         node = nodes[step.node]
@@ -37,10 +38,11 @@ def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
                 segments[segment] = Segment(segment, CONSTANT, data.shape[1])
                 tables[segment] = data
             names[symbol] = (segment, 0)
-        statements.append(m.Marker(step.node))
         code = renamed(fragment.statements, names)
         if not step.in_dram:
             homes = {**dict(step.reads), **{len(inputs) + o: home for o, home in step.keeps}}
             code = settled(code, {operand: home.word for operand, home in homes.items()})
-        statements += code
-    return Program(tuple(statements), segments), tables
+        found.append(Node(step.node, tuple(code)))
+    if plan.merged:
+        found = overlapped(found, {s.name: s.kind for s in segments.values()})
+    return Program(tuple(s for n in found for s in (m.Marker(n.name), *n.statements)), segments), tables

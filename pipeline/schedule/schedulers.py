@@ -43,7 +43,7 @@ def schedule(placed: Placed, options: ScheduleOptions | None = None, record: Rec
         problem = problem_of(placed, options.measure, options.sram_budget)
         steps = steps_of(placed, problem, found(problem, options, record or Record()))
     slots, segments = assign(placed, steps)
-    return Plan(options.scheduler, steps, slots, segments)
+    return Plan(options.scheduler, steps, slots, segments, options.merge)
 
 
 def steps_of(placed: Placed, problem: Problem, schedule: Schedule) -> tuple[Step, ...]:

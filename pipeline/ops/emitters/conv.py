@@ -18,10 +18,10 @@ from mlsdk.pipeline.ops.emitters.asm import Asm
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode
 from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS, Weights
-from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, start_download
+from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor
 from mlsdk.pipeline.ops.emitters.window import Patch
 
-LC_HALVES, LC_HALF = (windows.LC_FREE, windows.LC_FREE + 6144), 6144
+LC_HALVES, LC_HALF = (windows.LC_FREE, windows.LC_FREE + 5632), 5632
 LB_BIAS, LB_BIAS_SIZE = 7168, 1024
 #: LW of LM0 that a place of block floats takes, by mode
 UNIT = {"h": 1, "hs": 1, "f": 2, "d": 4}
@@ -38,6 +38,7 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     steps = window.kernel[0] * window.kernel[1] * blocks * mode.steps
     rows, columns = windows.choose(call.node.name, window, unit, x.dtype, y.dtype, BIAS_WORDS // mode.acc_words)
     segments = windows.segments(window, columns)
+    once = windows.Once(asm)
     constants = {windows.BORDER: windows.border_row(window, x.dtype)}
     bases: dict[int, int] = {}
     for segment in segments:
@@ -45,14 +46,15 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
             bases[segment.groups] = 2 * len(bases)
             symbol = f"const{len(constants)}"
             image, constants[symbol] = windows.base_table(Patch(window, segment, unit))
-            windows.load_base(asm, image, symbol, bases[segment.groups])
+            windows.load_base(once, image, symbol, bases[segment.groups])
     if bias is not None:
-        _load_bias(asm, bias, call)
+        _load_bias(once, bias, call)
     row_groups = max(s.groups for s in segments)
     weights = Weights(
         asm, mode, w, steps, window.y.blocks * mode.outs, row_groups, LC_HALVES, LC_HALF, bias is not None, groups == 1
     )
     weights.bring()
+    once.finish()
     tiles = list(windows.row_tiles(window, rows))
     flow = windows.Flow(asm, window, tiles, segments, x, y)
     for number in range(len(tiles)):
@@ -109,11 +111,14 @@ def _rectify(asm: Asm, size: int, dtype: str) -> None:
             asm.pe(f"lpassa $lr{8 * i}v $ln{word}v")
 
 
-def _load_bias(asm: Asm, bias: Tensor, call: Call) -> None:
+def _load_bias(once: windows.Once, bias: Tensor, call: Call) -> None:
     """The whole bias into L1BM, from where each piece of weights takes its part."""
     part = Range.of(bias, 0, bias.image.addresses)
     if part.lb_size > LB_BIAS_SIZE or bias.image.l1b_spread or bias.image.mab_spread:
         raise EmitError(f"{call.node.name}: a bias of {bias.shape} does not fit; share out more channels")
-    asm.wait(*start_download(asm, part, windows.LC_ROWS))
-    for i in range(-(-part.lb_size // 64)):
-        asm.pe(f"l2bmb $lc{windows.LC_ROWS + 64 * i} $lb{LB_BIAS + 64 * i}")
+
+    def finish(lc: int) -> None:
+        for i in range(-(-part.lb_size // 64)):
+            once.asm.pe(f"l2bmb $lc{lc + 64 * i} $lb{LB_BIAS + 64 * i}")
+
+    once.start(part, finish)

@@ -93,12 +93,14 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
         asm.pe(f'imm ui"{high}" $s{FILL}')
         asm.pe(f'imm ui"{low}" $s{FILL + 1}')
     bases: dict[int, int] = {}
+    once = windows.Once(asm)
     for segment in segments:
         if segment.groups not in bases:
             bases[segment.groups] = BASES + 2 * len(bases)
             symbol = f"const{len(constants)}"
             image, constants[symbol] = windows.base_table(Patch(window, segment, lw))
-            windows.load_base(asm, image, symbol, bases[segment.groups])
+            windows.load_base(once, image, symbol, bases[segment.groups])
+    once.finish()
     factors = None
     if kernel == "average":
         factors = _Factors(asm, call, window, compute, tiles, segments)

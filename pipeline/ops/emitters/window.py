@@ -12,12 +12,13 @@ address (BAR), so that all MABs execute the same addresses and a tap of the wind
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
+from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.image import Image
@@ -36,11 +37,12 @@ from mlsdk.pipeline.ops.emitters.transfer import (
     start_download,
 )
 
-# L2BM: rows of the input, rows of the result, and what is left for weights. L1BM: below are weights, above is bias.
+# L2BM: rows of the input, rows of the result, what is left for weights, and at the end what is loaded once. L1BM: below are
+# weights, above is bias.
 BORDER = "const0"  # symbol of the row that stands for those outside the input
 LC_ROWS, LC_ROWS_SIZE = 0, 12288
 LC_OUT, LC_OUT_SIZE = 12288, 8192
-LC_FREE = 20480
+LC_FREE, LC_ONCE = 20480, 31744
 LB_ROWS, LB_ROWS_SIZE = 4096, 3072
 PATCH_LIMIT = 1960  # LW of LM0
 L1BS, MABS = 8, 16
@@ -426,11 +428,32 @@ def base_table(patch: Patch) -> tuple[Image, np.ndarray]:
     return image, image.pack(np.repeat(mab * patch.base_step, 2).astype(np.uint32))
 
 
-def load_base(asm: Asm, image: Image, symbol: str, word: int) -> None:
+class Once:
+    """What a fragment loads once, at its beginning: all moves are started before the first is waited for."""
+
+    def __init__(self, asm: Asm) -> None:
+        self.asm, self.lc = asm, LC_ONCE
+        self._loads: list[tuple[list[int], int, Callable[[int], None]]] = []
+
+    def start(self, part: Range, finish: Callable[[int], None]) -> None:
+        """`finish(lc)` is called when the data are in L2BM at `lc`."""
+        if self.lc + part.lc_size > spec.L2BM_LW:
+            self.finish()
+        self._loads.append((start_download(self.asm, part, self.lc), self.lc, finish))
+        self.lc += -(-part.lc_size // 64) * 64
+
+    def finish(self) -> None:
+        for tags, lc, finish in self._loads:
+            self.asm.wait(*tags)
+            finish(lc)
+        self._loads.clear()
+        self.lc = LC_ONCE
+
+
+def load_base(once: Once, image: Image, symbol: str, word: int) -> None:
     """A table of base addresses into GRF1."""
     part = Range.of(Tensor(image, symbol), 0, image.addresses)
-    asm.wait(*start_download(asm, part, LC_ROWS))
-    finish_download(asm, part, LC_ROWS, LB_ROWS, m.GRF1, word)
+    once.start(part, lambda lc: finish_download(once.asm, part, lc, LB_ROWS, m.GRF1, word))
 
 
 def set_base(asm: Asm, word: int) -> None:

@@ -17,7 +17,7 @@ from mlsdk.pipeline.ops.emitters.places import Take
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 from mlsdk.pipeline.ops.link import link
 from mlsdk.pipeline.schedule import schedule
-from mlsdk.pipeline.simulate.clock import Clock
+from mlsdk.pipeline.ops.clock import Clock
 
 #: relative to the scale of the operands; half inputs are rounded to 10 bits, outputs again
 TOLERANCE = {"float": 2.0**-22, "mixed": 2.0**-22, "half": 3 * 2.0**-10, "double": 2.0**-22}

@@ -17,7 +17,7 @@ from mlsdk.pipeline.ops.emitters.pick import ALIKE, columns, table_image
 from mlsdk.pipeline.ops.emitters.places import Move, Take
 from mlsdk.pipeline.ops.emitters.repeats import repeats
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
-from mlsdk.pipeline.simulate.clock import Clock
+from mlsdk.pipeline.ops.clock import Clock
 
 DTYPES = ["single", "half", "double"]
 
