@@ -10,9 +10,9 @@ import numpy as np
 
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.layout import LayoutOptions, plan
+from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.link import link
 from mlsdk.pipeline.schedule import schedule
-from mlsdk.pipeline.ops.clock import Clock
 
 DRAM = 256  # LW a step between all DRAM and all L2BM
 

@@ -25,7 +25,8 @@ Rule = Callable[["Planner", Node], None]
 
 #: operators that give zero where every operand is zero
 KEEPS_ZERO = {
-    "Add", "Sub", "Mul", "Sum", "Mean", "Neg", "Identity", "Cast", "Abs", "Sign", "Floor", "Ceil", "Round", "RoundToBfloat16", "Sqrt", "Expm1",
+    "Add", "Sub", "Mul", "Sum", "Mean", "Neg", "Identity", "Cast", "Abs", "Sign", "Floor", "Ceil", "Round", "RoundToBfloat16",
+    "Sqrt", "Expm1",
     "Log1p", "Sin", "Tan", "Sinh", "Tanh", "Asin", "Atan", "Asinh", "Atanh", "Erf", "Relu", "LeakyRelu", "PRelu", "Elu", "Celu",
     "Selu", "Gelu", "Silu", "Mish", "Softsign", "HardSwish", "Max", "Min", "Where", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr",
     "BitwiseXor", "BitShift",

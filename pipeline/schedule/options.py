@@ -11,8 +11,8 @@ from mlsdk.pipeline.schedule.problem import Measure
 class ScheduleOptions:
     """`measure`: how steps and DRAM traffic of instructions are counted; every scheduler but always_from_dram needs it.
     `sram_budget`: the part of each LM that may be used. `beam_*`: of the search for an order: candidates that go on, turns at
-    most (-1: no limit), and turns without a better one after which it ends. `sa_steps`: rounds of annealing. `merge`: neighbouring
-    nodes overlap (pipeline/ops/overlap.py)."""
+    most (-1: no limit), and turns without a better one after which it ends. `sa_steps`: rounds of annealing. `merge`:
+    neighbouring nodes overlap (pipeline/ops/overlap.py)."""
 
     scheduler: str = "always_from_dram"
     measure: Measure | None = None

@@ -9,8 +9,8 @@ from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import Placed
 from mlsdk.pipeline.ir.plan import Plan
 from mlsdk.pipeline.ir.timeline import Flow, Row, Timeline
-from mlsdk.pipeline.ops.link import link
 from mlsdk.pipeline.ops.clock import Clock
+from mlsdk.pipeline.ops.link import link
 
 #: moves kept for the trace; a longer program's trace holds its nodes only
 FLOW_LIMIT = 20_000

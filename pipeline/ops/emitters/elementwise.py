@@ -162,9 +162,11 @@ def program_of(task: Task, room: Room) -> Program:
 def steps_of_item(node: Node, kernel: str, dtypes: Sequence[str]) -> int:
     """PE steps for four items of a node's kernel, `dtypes` of its operands and its result; 0 where it does not fit."""
     *inputs, out = dtypes
+    formula: WriteFormula
+    attrs: Mapping[str, Any] = {}
     try:
         if kernel == FUSED:
-            formula, compute, attrs = Fused(tuple(node.attrs["steps"])), compute_dtype(dtypes), {}  # type: ignore[arg-type]
+            formula, compute = Fused(tuple(node.attrs["steps"])), compute_dtype(dtypes)  # type: ignore[arg-type]
         else:
             row, compute = find_kernel(node.name, kernel or node.op, dtypes)
             formula, attrs = row.formula, attrs_of(row, node)

@@ -12,12 +12,12 @@ from mlsdk.pipeline.ir.bits import from_bits, to_bits
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.image import BITS, Image
 from mlsdk.pipeline.layout import LayoutOptions, plan
+from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.emitters.move import emit_move
 from mlsdk.pipeline.ops.emitters.places import Take
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 from mlsdk.pipeline.ops.link import link
 from mlsdk.pipeline.schedule import schedule
-from mlsdk.pipeline.ops.clock import Clock
 
 #: relative to the scale of the operands; half inputs are rounded to 10 bits, outputs again
 TOLERANCE = {"float": 2.0**-22, "mixed": 2.0**-22, "half": 3 * 2.0**-10, "double": 2.0**-22}

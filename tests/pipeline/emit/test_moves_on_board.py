@@ -12,12 +12,12 @@ from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import EXTENT, PER_LW, Layout, Sub
 from mlsdk.pipeline.ir.planes import Split, plane_scheme
 from mlsdk.pipeline.ir.scheme import choose_lane, spread
+from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.emitters.move import emit_move, ring
 from mlsdk.pipeline.ops.emitters.pick import ALIKE, columns, table_image
 from mlsdk.pipeline.ops.emitters.places import Move, Take
 from mlsdk.pipeline.ops.emitters.repeats import repeats
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
-from mlsdk.pipeline.ops.clock import Clock
 
 DTYPES = ["single", "half", "double"]
 
