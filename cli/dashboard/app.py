@@ -86,7 +86,7 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
     auto_reload=False,
 )
-_TEMPLATES.filters.update(shown=formats.shown, brief=formats.brief, printable=lambda value: files.printable(str(value)))
+_TEMPLATES.filters.update(shown=formats.shown, printable=lambda value: files.printable(str(value)))
 _TEMPLATES.globals.update(urlencode=urlencode)
 
 

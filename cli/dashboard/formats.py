@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -85,14 +84,6 @@ KINDS: dict[str, Callable[[Any], str]] = {
     "delta": delta,
     "moment": moment,
 }
-
-
-_DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
-
-
-def brief(text: str) -> str:
-    """Digests by the twelve letters that the command line takes, too."""
-    return _DIGEST.sub(lambda found: found[0][:12], text)
 
 
 def shown(value: Any, kind: str = "text") -> str:

@@ -19,10 +19,10 @@ COLUMNS = (
     Column("op", "Operator"),
     Column("verdict", "Verdict", "badge"),
     Column("used", "Of the allowed", "percent", help="largest relative error, of what is allowed"),
-    Column("max_rel", "Largest relative error", "number", help="relative to the scale of the node"),
+    Column("max_rel", "Max relative", "number", help="relative to the scale of the node"),
     Column("allowed", "Allowed", "number"),
-    Column("max_abs", "Largest absolute error", "number"),
-    Column("mean_abs", "Mean absolute error", "number"),
+    Column("max_abs", "Max absolute", "number"),
+    Column("mean_abs", "Mean absolute", "number"),
     Column("elements", "Elements", "int"),
     Column("value", "Value", "code"),
 )

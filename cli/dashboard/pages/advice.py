@@ -110,11 +110,13 @@ def other_compiles(facts: Facts) -> Iterator[Advice]:
         given = attempt([], lambda other=other: files.mapping(other, "option.json")["options"]) or {}  # type: ignore[misc]
         changed = {name: value for name, value in given.items() if facts.options.get(name) != value}
         steps = report.get("steps")
-        if steps and changed:
+        if (
+            steps and changed and not (given.get("envs") or {}).get("CODEGEN_OPS_ON_HOST")
+        ):  # its steps are not all there
             yield Advice(
                 f"As in {other.title}",
                 "The same function, compiled with other options, takes fewer steps.",
-                f"simulated: {steps:,} steps there, {facts.steps:,} here",
+                f"Simulated: {steps:,} steps there, {facts.steps:,} here",
                 facts.steps - steps,
                 changed,
                 measured=True,
@@ -196,7 +198,7 @@ def float_dtype(facts: Facts) -> Iterator[Advice]:
         yield Advice(
             "Matrix products in half precision",
             "Operands of products in half, their sums in single.",
-            f"matrix products in {chosen} that are bound by their instructions: {products['n']:,}, with "
+            f"Matrix products in {chosen} that are bound by their instructions: {products['n']:,}, with "
             f"{products['steps']:,} steps of them; half does {macs} times as many operations in a step",
             products["steps"] * (1 - 1 / macs),
             {"float_dtype": "mixed"},
@@ -208,7 +210,7 @@ def float_dtype(facts: Facts) -> Iterator[Advice]:
         yield Advice(
             "Values in half precision",
             "Every value in half: half of the bytes. `mlsdk bisect` then says how far the board is from the reference.",
-            f"layers in single that are bound by DRAM: {wide['n']:,}, which move {wide['bytes']:,} bytes, "
+            f"Layers in single that are bound by DRAM: {wide['n']:,}, which move {wide['bytes']:,} bytes, "
             f"{wide['bytes'] / 8 / DRAM_LW_PER_STEP:,.0f} steps at its full rate",
             wide["bytes"] / 2 / 8 / DRAM_LW_PER_STEP,
             {"float_dtype": "half"},
@@ -284,7 +286,7 @@ def _waste(row: Mapping[str, Any], limits: Mapping[str, float]) -> tuple[float, 
         ideal = row["flops"] / (2 * spec.MATRIX_MACS["h"] * spec.MABS * spec.CYCLES_PER_STEP)
         share = 100 * ideal / row["pe_steps"]
         return row["pe_steps"] - ideal, (
-            f"its instructions do {share:.1f} % of the operations of the chip's peak in half: a layout or a batch that fills "
+            f"Its instructions do {share:.1f} % of the operations of the chip's peak in half: a layout or a batch that fills "
             "more of the chip"
         )
     if row["bound"] == "DRAM":

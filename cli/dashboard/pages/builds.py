@@ -15,8 +15,8 @@ BUILD_COLUMNS = (
     Column("status", "Status", "badge"),
     Column("started", "Started", "moment"),
     Column("seconds", "Time", "seconds"),
-    Column("built", "Built", "text"),
-    Column("cached", "From the store", "text"),
+    Column("built", "Built", "prose"),
+    Column("cached", "From the store", "prose"),
     Column("command", "Command", "code"),
 )
 ARTIFACTS = (
@@ -31,8 +31,7 @@ ARTIFACTS = (
 WHY = (
     Column("phase", "Phase"),
     Column("outcome", "Status", "badge"),
-    Column("reason", "Why"),
-    Column("changes", "What changed in its key", "changes"),
+    Column("reason", "Why", "prose"),
     Column("recipe", "Key", "code"),
 )
 

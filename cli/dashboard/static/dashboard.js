@@ -18,6 +18,10 @@
     root.dataset.theme = stored(dark ? 'light' : 'dark');
   });
 
+  // -- menu: on a narrow window it is a line, and the current page may be far to the right ------------------------------
+  const current = document.querySelector('.menu [aria-current]');
+  if (current) current.parentElement.scrollLeft = current.offsetLeft - (current.parentElement.clientWidth - current.offsetWidth) / 2;
+
   // -- tables ---------------------------------------------------------------------------------------------------------
   function cellValue(cell) {
     if (cell.dataset.v !== undefined) return cell.dataset.v === '' ? -Infinity : Number(cell.dataset.v);
