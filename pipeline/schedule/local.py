@@ -1,7 +1,6 @@
 """LM addresses: values as rectangles of time and grains, beside what each turn writes for itself.
 
-`first_fit` is quick and good enough for most; `search` finds room where it does not: it places the rectangles from the bottom
-up, the lowest place first, and comes back to what it placed when one of the others has no place left.
+`first_fit` is quick and good enough for most; `search` finds room where it does not, in other orders.
 """
 
 from __future__ import annotations
@@ -59,29 +58,48 @@ def _highest(used: int, height: int, size: int) -> int | None:
     return free.bit_length() - 1 if free else None
 
 
-#: orders that `search` tries, and places that it gives in the search of each
-ATTEMPTS, PLACES = 24, 4000
+#: orders that `search` tries, and after how many it starts from new weights
+ATTEMPTS, AFRESH = 60, 30
 
 
-def search(rects: Sequence[Rect], height: int, taken: Sequence[int]) -> list[int | None]:
+def search(rects: Sequence[Rect], height: int, taken: Sequence[int], attempts: int = ATTEMPTS) -> list[int | None]:
     """As `first_fit`, but it looks on where that finds no room; the attempt that leaves the fewest grains without a place.
 
-    Rectangles that found no room come earlier in the next attempt, so that those that are hard to place are placed first."""
+    What found no room is placed earlier in the next attempt, so that those that are hard to place come to stand in front; ties
+    are drawn. Where the values of a turn exceed its free grains, there is nothing to look for."""
     best = first_fit(rects, height, taken)
-    weight = [r.size * (r.last - r.first + 1.0) for r in rects]
+    if crowded(rects, height, taken) is not None:
+        return best
     rng = random.Random(0)
-    for _ in range(ATTEMPTS):
-        lost = [i for i, address in enumerate(best) if address is None]
-        if not lost:
+    weight = _weights(rects, rng)
+    for attempt in range(1, attempts + 1):
+        if None not in best:
             return best
-        order = sorted(range(len(rects)), key=lambda i: (-weight[i] * rng.uniform(0.8, 1.25), i))
+        order = sorted(range(len(rects)), key=lambda i: (-weight[i] * rng.uniform(0.9, 1.1), i))
         found = place_in_order(rects, height, taken, order)
         for i, address in enumerate(found):
             if address is None:
-                weight[i] *= 2
+                weight[i] *= 1.5
+        if attempt % AFRESH == 0:
+            weight = _weights(rects, rng)
         if _left(rects, found) < _left(rects, best):
             best = found
     return best
+
+
+def crowded(rects: Sequence[Rect], height: int, taken: Sequence[int]) -> int | None:
+    """The first turn at which the values need more than there is; None where they might all have a place."""
+    used = [bits.bit_count() for bits in taken]
+    for r in rects:
+        for t in range(r.first, r.last + 1):
+            used[t] += r.size
+    return next((t for t, grains in enumerate(used) if grains > height), None)
+
+
+def _weights(rects: Sequence[Rect], rng: random.Random) -> list[float]:
+    """By size and time, neither in a fixed proportion."""
+    by_size, by_time = rng.uniform(0.8, 1.2), rng.uniform(0.2, 1.2)
+    return [r.size**by_size * (r.last - r.first + 1.0) ** by_time for r in rects]
 
 
 def _left(rects: Sequence[Rect], found: Sequence[int | None]) -> int:
