@@ -445,6 +445,7 @@ def gc(context: click.Context, grace: int, dry_run: bool, as_json: bool) -> None
     words = "would delete" if dry_run else "deleted"
     click.echo(
         f"{words} {len(report.deleted)} results, {report.objects} objects, {report.leftovers} leftovers, "
+        f"{report.memories} remembered answers, "
         f"{texts.size(report.freed)}; kept {report.kept} results, {report.young_leftovers} young leftovers"
     )
 

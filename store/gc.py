@@ -2,7 +2,8 @@
 
 Age is counted in epochs: each collection begins a new one, and each use moves a result into the current one. No clock
 decides, so a clock that jumps deletes nothing. Kept are results used in the last `grace` epochs, those that a running
-process has leased, those with a tag, and everything that these were made from. Rows go first, then files: whoever is
+process has leased, those with a tag, and everything that these were made from; of remembered answers those that were
+used in these epochs. Rows go first, then files: whoever is
 killed in between leaves files that nothing names, and the next collection finds them.
 """
 
@@ -34,6 +35,7 @@ class Report:
     leftovers: int  # files that nothing names, old enough to go
     young_leftovers: int  # and those that are not
     freed: int  # bytes
+    memories: int  # remembered answers
 
 
 def collect(store: Store, grace: int = GRACE, dry_run: bool = False) -> Report:
@@ -56,9 +58,11 @@ def collect(store: Store, grace: int = GRACE, dry_run: bool = False) -> Report:
     with _alone(store, dry_run):
         old, young = _leftovers(store, epoch, grace, set(deleted) if dry_run else set(), dry_run)
         freed += _remove(store, old, dry_run)
+        forgotten = _forget(store, epoch - grace, dry_run)
         if not dry_run:
             _remove_locks(store)
-    return Report(dry_run, epoch, kept + len(doomed) - len(deleted), tuple(deleted), count, len(old), young, freed)
+    left = kept + len(doomed) - len(deleted)
+    return Report(dry_run, epoch, left, tuple(deleted), count, len(old), young, freed, forgotten)
 
 
 def _alone(store: Store, dry_run: bool) -> locks.Held:
@@ -190,6 +194,16 @@ def _unnamed_files(store: Store, digests: set[str], recipes: set[str]) -> Iterat
             yield name
     for name, _kind in store.tree.names("quarantine"):
         yield name
+
+
+def _forget(store: Store, epoch: int, dry_run: bool) -> int:
+    """The number of remembered answers that were last used in `epoch` or before; unless it is a dry run, they go."""
+    old = schema.memories.c.epoch <= epoch
+    with store.index.read() if dry_run else store.index.write() as connection:
+        count: int = connection.execute(sa.select(sa.func.count()).select_from(schema.memories).where(old)).scalar_one()
+        if count and not dry_run:
+            connection.execute(schema.memories.delete().where(old))
+    return count
 
 
 def _remove_locks(store: Store) -> None:

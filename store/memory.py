@@ -4,7 +4,8 @@
     answers = memory.recall_many(keys)              one query for all of them
     memory.remember(key, {"steps": 12})             written in bulk, at the latest by flush()
 
-An answer is a pure function of its key, so losing one costs time and nothing else, and two writers cannot disagree.
+An answer is a pure function of its key, so losing one costs time and nothing else, and two writers cannot disagree. The
+collector takes what was not used for a while.
 Each row carries a seal over key and value: SQLite pages have no checksums, and a wrong answer would be believed.
 """
 
@@ -24,9 +25,13 @@ from mlsdk.store.index import Index
 
 _BATCH = 500
 
-_QUERY = sa.select(schema.memories.c.key, schema.memories.c.value, schema.memories.c.seal).where(
-    schema.memories.c.kind == sa.bindparam("kind")
-)
+_EPOCH = sa.select(schema.facts.c.value).where(schema.facts.c.name == "epoch").scalar_subquery()
+_QUERY = sa.select(
+    schema.memories.c.key,
+    schema.memories.c.value,
+    schema.memories.c.seal,
+    (schema.memories.c.epoch < _EPOCH).label("old"),
+).where(schema.memories.c.kind == sa.bindparam("kind"))
 # One key at a time is half as long without the expansion of a list.
 _ONE = _QUERY.where(schema.memories.c.key == sa.bindparam("names"))
 _MANY = _QUERY.where(schema.memories.c.key.in_(sa.bindparam("names", expanding=True)))
@@ -43,6 +48,7 @@ class Memory:
         self._flush_at = flush_at
         self._seen: dict[bytes, Any] = {}
         self._pending: dict[bytes, tuple[str, str]] = {}
+        self._used: list[bytes] = []  # and not marked so since the last collection
 
     def recall(self, key: Any) -> Any | None:
         """The answer under `key`, or None."""
@@ -77,14 +83,22 @@ class Memory:
     def flush(self) -> None:
         """Write what is not yet written, in one transaction. A read-only store keeps it in this process only."""
         pending, self._pending = self._pending, {}
-        if not pending or self._index.read_only:
+        used, self._used = self._used, []
+        if not (pending or used) or self._index.read_only:
             return
         rows = [
             {"kind": self.kind, "key": name, "parts": parts, "value": line, "seal": _seal(self.kind, name, line)}
             for name, (parts, line) in pending.items()
         ]
         with self._index.write() as connection:
-            connection.execute(schema.insert_over(connection, schema.memories), rows)
+            now = connection.execute(sa.select(_EPOCH)).scalar_one()
+            if rows:
+                insert = schema.insert_over(connection, schema.memories)
+                connection.execute(insert, [{**row, "epoch": now} for row in rows])
+            for start in range(0, len(used), _BATCH):
+                mine = schema.memories.c.key.in_(used[start : start + _BATCH])
+                table = schema.memories
+                connection.execute(table.update().where(table.c.kind == self.kind, mine).values(epoch=now))
 
     def __enter__(self) -> Memory:
         return self
@@ -101,9 +115,11 @@ class Memory:
             for start in range(0, len(names), _BATCH):
                 part = names[start : start + _BATCH]
                 query, key = (_ONE, part[0]) if len(part) == 1 else (_MANY, part)
-                for name, line, seal in connection.execute(query, {"kind": self.kind, "names": key}):
+                for name, line, seal, old in connection.execute(query, {"kind": self.kind, "names": key}):
                     if _seal(self.kind, name, line) == seal:
                         self._seen[name] = json.loads(line)
+                        if old:
+                            self._used.append(name)
         for name in names:
             self._seen.setdefault(name, None)
 

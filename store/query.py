@@ -362,18 +362,20 @@ def _of_build(connection: sa.Connection, build: int | None, choice: Any) -> list
 
 
 def _why(connection: sa.Connection, row: Any) -> dict[str, Any]:
-    built = row
+    built, built_at = row, row.started
     if row.outcome == "cached":
-        # The newest build of this very key tells why it exists.
+        # The newest build of this very key tells why it exists. One that was killed is not in the history.
         query = _EVENT.where(_E.c.recipe == row.recipe, _E.c.outcome == "built").order_by(_E.c.build_id.desc())
         built = connection.execute(query.limit(1)).first()
+        created = sa.select(_A.c.created).where(_A.c.recipe == row.recipe)
+        built_at = built.started if built else connection.execute(created).scalar()
     answer: dict[str, Any] = {
         "phase": row.phase,
         "label": row.label,
         "recipe": row.recipe,
         "outcome": row.outcome,
         "at": row.started,
-        "built_at": built.started if built else None,
+        "built_at": built_at,
         "reason": built.reason if built else "",
         "previous": None,
         "changes": [],

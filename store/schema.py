@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 APPLICATION_ID = 0x4D4C5344  # "MLSD", so that `file index.sqlite` and we recognise it
-VERSION = 3
+VERSION = 4
 
 metadata = sa.MetaData()
 
@@ -119,6 +119,7 @@ memories = sa.Table(
     sa.Column("parts", TEXT, nullable=False),
     sa.Column("value", TEXT, nullable=False),
     sa.Column("seal", sa.LargeBinary, nullable=False),  # over key and value: SQLite has no checksums of its own
+    sa.Column("epoch", sa.Integer, nullable=False, server_default="0"),  # the collector's epoch of the last use
     sqlite_with_rowid=False,
 )
 
@@ -190,6 +191,7 @@ _MEMBER_SQL = {"sqlite": "json_extract({}, '$.{}')", "postgresql": "CAST({} AS j
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     2: ("ALTER TABLE build ADD COLUMN facts TEXT NOT NULL DEFAULT '{}'",),
     3: (),  # the view node_simulations has columns for what it is asked for
+    4: ("ALTER TABLE memory ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0",),
 }
 
 

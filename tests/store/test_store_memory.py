@@ -54,3 +54,26 @@ def test_a_read_only_store_remembers_for_the_process(root):
     with stores.open(root, read_only=True) as store, store.memory("m") as memory:
         memory.remember("key", 1)
         assert memory.recall("key") == 1
+
+
+def test_what_is_used_stays_and_what_is_not_goes(root):
+    def recalled(*keys):
+        with stores.open(root) as store, store.memory("m") as memory:
+            return memory.recall_many(list(keys))
+
+    with stores.open(root) as store:
+        with store.memory("m") as memory:
+            memory.remember_many([("used", 1), ("idle", 2)])
+        with store.memory("other") as memory:
+            memory.remember("used", 3)  # the same key of another kind
+        for _collection in range(2):
+            assert store.gc().memories == 0
+            assert recalled("used") == [1]
+        assert store.gc(dry_run=True).memories == 2
+        assert recalled("used") == [1]
+        assert store.gc().memories == 2
+        assert recalled("used", "idle") == [1, None]
+        with store.memory("m") as memory:
+            memory.remember("idle", 4)
+        assert store.gc().memories == 0
+    assert recalled("idle") == [4]

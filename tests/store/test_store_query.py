@@ -207,3 +207,15 @@ def test_why_folds_what_followed(history):
     assert [(cause["phase"], cause["part"], cause["after"]) for cause in emit["causes"]] == [
         ("Layout", "option float_dtype", "half")
     ]
+
+
+def test_what_a_killed_build_left_is_told_with_its_time(store):
+    """Its results are there, and no build in the history made them."""
+    action = store.publish(Recipe("Trace", 1, {}), {"x": b"x"}, label="net")
+    store.record(Build("net", 5.0, 0.1, events=[Event("Trace", "net", action.digest, action.parts, "cached")]))
+    (answer,) = query.why(store, "net")
+    assert (answer["outcome"], answer["built_at"]) == ("cached", action.created)
+    store.gc(grace=0)
+    store.release()
+    store.gc(grace=0)
+    assert query.why(store, "net")[0]["built_at"] is None
