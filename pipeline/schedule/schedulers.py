@@ -13,7 +13,7 @@ from mlsdk.pipeline.schedule.always_from_dram import always_from_dram
 from mlsdk.pipeline.schedule.auto_recompute_sa import auto_recompute_sa
 from mlsdk.pipeline.schedule.options import ScheduleOptions
 from mlsdk.pipeline.schedule.problem import Problem, bases, problem_of
-from mlsdk.pipeline.schedule.residence import Schedule
+from mlsdk.pipeline.schedule.residence import Schedule, in_dram
 from mlsdk.pipeline.schedule.reuse_consecutive import reuse_consecutive
 from mlsdk.pipeline.schedule.search import Record
 from mlsdk.pipeline.schedule.spill_opt import spill_opt
@@ -41,7 +41,8 @@ def schedule(placed: Placed, options: ScheduleOptions | None = None, record: Rec
         raise ScheduleError(f"the scheduler {options.scheduler} compares costs; give ScheduleOptions a `measure`")
     else:
         problem = problem_of(placed, options.measure, options.sram_budget)
-        steps = steps_of(placed, problem, found(problem, options, record or Record()))
+        best, plain = found(problem, options, record or Record()), in_dram(problem)
+        steps = steps_of(placed, problem, best if best.steps <= plain.steps else plain)
     slots, segments = assign(placed, steps)
     return Plan(options.scheduler, steps, slots, segments, options.merge)
 
