@@ -62,6 +62,7 @@ INDICES = """
 CREATE UNIQUE INDEX layer_seq ON layer(seq);
 CREATE INDEX layer_name ON layer(name);
 CREATE INDEX layer_steps ON layer(steps);
+CREATE INDEX layer_order ON layer(steps IS NULL, steps DESC, seq);
 CREATE INDEX value_name ON value(name);
 CREATE INDEX held_layer ON held(layer);
 CREATE INDEX usage_value ON usage(value, role);

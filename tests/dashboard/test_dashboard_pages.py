@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from dashboard_sample import EVIL
@@ -367,3 +369,13 @@ def test_every_label_of_the_menu_has_a_translation():
     from mlsdk.cli.dashboard.words import JAPANESE
 
     assert all(page.title in JAPANESE for page in PAGES)
+
+
+def test_what_the_planner_tried_is_not_taken_for_a_value(client, compiled):
+    """Every link of the planner's history leads to a layout; rows of trials have none."""
+    shown = client(compiled / "b")
+    text = shown.get("/tools?file=layout_plan_history.html").text
+    links = set(re.findall(r'href="(/tools/layout\?[^"]*)"', text))
+    assert links and all(shown.get(link.replace("&amp;", "&")).status_code == 200 for link in links)
+    tried = [trial["what"] for trial in shown.get("/search.json").json()["trials"]["rows"]]
+    assert all(f"?{urlencode({'value': what})}" not in link for link in links for what in tried)

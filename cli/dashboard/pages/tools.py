@@ -51,13 +51,18 @@ def _table(name: str, text: str) -> dict[str, Any]:
     reader = read_table(text)
     if not reader.head:
         return {"troubles": [f"{name} holds no table; open the file itself"]}
-    link = ("/tools/layout", {"value": "value"})
+    link = ("/tools/layout", {"value": "named"})
     columns = [
         Column(h, h[:1].upper() + h[1:], "int" if h in _NUMBERS else "code" if h in ("value", "layout") else "text",
                link if h == "value" else None)
         for h in reader.head
     ]  # fmt: skip
-    rows = [{h: int(c) if h in _NUMBERS and c.isdigit() else c for h, c in r.items()} for r in reader.records()]
+    rows: list[dict[str, Any]] = [
+        {h: int(c) if h in _NUMBERS and c.isdigit() else c for h, c in r.items()} for r in reader.records()
+    ]
+    for row in rows:
+        if "value" in row and not str(row.get("why", "")).startswith("tried"):  # what was tried is no value
+            row["named"] = row["value"]
     troubles = [f"only the first {ROW_LIMIT:,} of {len(rows):,} rows are shown"] if len(rows) > ROW_LIMIT else []
     return {"intro": reader.intro, "sheet": Table("tool", columns, rows[:ROW_LIMIT]), "troubles": troubles}
 
