@@ -62,6 +62,9 @@ class Traced:
     signature: Signature
 
 
+_LISTED = 8  # tensors that a warning names
+
+
 def trace(
     function: Callable[[Any], Mapping[str, Any]],
     sample: Mapping[str, torch.Tensor],
@@ -341,7 +344,9 @@ class _Trace:
         ]
         if not captures:
             return
-        listed = ", ".join(_described(capture) for capture in captures)
+        listed = ", ".join(_described(capture) for capture in captures[:_LISTED])
+        if len(captures) > _LISTED:
+            listed += f" and {len(captures) - _LISTED} more"
         warn_user(
             f"{self.name} uses {len(captures)} tensor{'s' if len(captures) > 1 else ''} that "
             f"{'are' if len(captures) > 1 else 'is'} not registered, and now constant: {listed}; "

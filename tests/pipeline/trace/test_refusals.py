@@ -211,6 +211,15 @@ def test_unregistered_tensors_become_constants_with_one_warning():
     assert traced.graph.inputs == ("x",) and not traced.signature.state
 
 
+def test_a_warning_of_many_constants_is_short():
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(40)))
+    with pytest.warns(UnregisteredTensorWarning) as caught:
+        trace(lambda inputs: {"y": model(inputs["x"])}, {"x": x})
+    message = str(caught[0].message)
+    assert "uses 80 tensors" in message and "0.weight (4x4)" in message and " and 72 more; register" in message
+    assert len(message) < 600
+
+
 def test_constants_are_copies():
     weight = torch.ones(4)
     with pytest.warns(UnregisteredTensorWarning):
