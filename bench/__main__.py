@@ -17,6 +17,7 @@ MODULES = {
     "dashboard": "the Codegen Dashboard on large folders",
     "emulator": "speed of the emulated board",
     "operators": "steps of standard operators and of ResNet-18",
+    "planning": "planners, schedulers, overlap and presets on eight models",
     "runtime": "calls, transfers and their overlap, loading",
     "store": "the artifact store and cached builds",
     "trace": "tracing and graph optimisation",
