@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlsdk.errors import LayoutError
-from mlsdk.pipeline.ir.layout import Layout
+from mlsdk.pipeline.ir.layout import EXTENT, Layout
 from mlsdk.pipeline.ir.scheme import Scheme
 
 if TYPE_CHECKING:
@@ -166,10 +166,10 @@ def scheme_of(pin: Pin, dtype: str) -> Scheme:
 
 
 def same(one: Layout, other: Layout) -> bool:
-    """Whether two layouts say the same: copies in any order, a level that no axis uses named or not."""
+    """Whether two layouts say the same, their copies in any order."""
 
     def plain(layout: Layout):
         axes = tuple(tuple(s for s in axis if s.n > 1) for axis in layout.axes)
-        return axes, sorted((s.level, s.n, s.stride) for s in layout.broadcast if s.n > 1)
+        return axes, sorted((s.level, s.n or EXTENT.get(s.level, 0), s.stride) for s in layout.broadcast if s.n != 1)
 
     return plain(one) == plain(other)

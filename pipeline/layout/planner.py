@@ -1,13 +1,15 @@
 """The planner: walks the graph once, gives every value a dtype and a layout, and puts switches where two nodes disagree.
 
-It is the rule-based planner: the first node that touches a value decides its layout, and each operator's rule (in `rules`)
-says which schemes it works in. What a rule may do:
+It decides by rules: the first node that touches a value decides its layout, and each operator's rule (in `rules`) says which
+schemes it works in. Where a rule could do otherwise, a search (search.py) may tell it to. What a rule may do:
 
     planner.want(name, scheme)          the value in that scheme, through a switch if it lies elsewhere
     planner.want_layout(name, layout)   the same for layouts of no scheme (streamed weights)
     planner.scheme_of(name)             the scheme in which it lies, or None
     planner.put(node, emitter, ..)      add a node, its results placed
     planner.view(node, scheme)          a result that lies where its input lies
+    planner.wish(name)                  where a search wants a result
+    planner.way(name, ways)             which of several ways a search wants
 """
 
 from __future__ import annotations
