@@ -20,6 +20,8 @@ SHOTS: dict[str, tuple[str, tuple[int, int], str, str, float]] = {
     "layout": ("/tools/layout?value={value}", WIDE, "light", "en", 0.3),
     "memory": ("/memory", WIDE, "dark", "en", 0.3),
     "perfetto": ("/perfetto", WIDE, "light", "en", 8),
+    "search": ("/search", WIDE, "light", "en", 0.3),
+    "advice": ("/advice", WIDE, "light", "en", 0.3),
     "phone": ("/advice", PHONE, "light", "en", 0.3),
 }
 
