@@ -63,7 +63,7 @@ class Report:
 def check(store: Store, repair: bool = False) -> Report:
     """Read every object, and compare rows, manifests and files."""
     if repair and store.read_only:
-        raise StoreReadOnly(f"the store {store.root} is read-only; repair it as a user who can write")
+        raise StoreReadOnly(f"the store {store.where} is read-only; repair it as a user who can write")
     clock = time.perf_counter()
     report = Report(index=store.index.quick_check())
     # A short list under the lock, so that what is being published at this moment is not taken for an orphan.

@@ -41,7 +41,7 @@ class Report:
 def collect(store: Store, grace: int = GRACE, dry_run: bool = False) -> Report:
     """Delete what was not used in the last `grace` collections."""
     if store.read_only and not dry_run:
-        raise StoreReadOnly(f"the store {store.root} is read-only; collect as a user who can write")
+        raise StoreReadOnly(f"the store {store.where} is read-only; collect as a user who can write")
     with _alone(store, dry_run):
         epoch, doomed, kept = _mark(store, grace, dry_run)
     hit("gc.marked")

@@ -23,6 +23,7 @@ from mlsdk.store import (
     StoreError,
     StoreReadOnly,
     failpoints,
+    fsck,
     gc,
     query,
     schema,
@@ -164,8 +165,10 @@ def test_a_reader_reads_and_does_not_write(root):
         assert store.read(first.outputs["out"])
         with pytest.raises(StoreReadOnly):
             store.publish(Recipe("New", 1), {"out": b"x"})
-        with pytest.raises(StoreReadOnly):
+        with pytest.raises(StoreReadOnly, match="is read-only; collect as a user who can write"):
             gc.collect(store)
+        with pytest.raises(StoreReadOnly, match="is read-only; repair it as a user who can write"):
+            fsck.check(store, repair=True)
 
 
 @shared
