@@ -79,6 +79,8 @@ class Problem:
         self._cost_of = cost_of
         self._costs: dict[tuple[int, Lives], Cost | None] = {}
         self._gains: dict[tuple[int, int], float | None] = {}
+        self._reads: dict[tuple[int, int, int], bool] = {}
+        self._found: dict[tuple, tuple[Lives, Cost | None]] = {}
 
     @cached_property
     def maker(self) -> list[tuple[int, int]]:
@@ -106,9 +108,30 @@ class Problem:
 
     def in_dram(self, turn: int) -> Cost:
         """A node whose operands are all in DRAM: what every node can."""
-        found = self.cost(turn, IN_DRAM)
-        assert found is not None
-        return found
+        return self._in_dram[turn]
+
+    @cached_property
+    def _in_dram(self) -> list[Cost]:
+        found = [self.cost(turn, IN_DRAM) for turn in range(len(self.turns))]
+        assert all(cost is not None for cost in found)
+        return found  # type: ignore[return-value]
+
+    @cached_property
+    def room(self) -> list[tuple[int, int]]:
+        """Grains of each LM beside what a node writes with all its operands in DRAM, by turn."""
+        return [
+            (self.capacity - c.scratch[0].bit_count(), self.capacity - c.scratch[1].bit_count()) for c in self._in_dram
+        ]
+
+    def candidate(
+        self, turn: int, reads: tuple[tuple[int, int], ...], keeps: tuple[tuple[int, int], ...], only: tuple[int, ...]
+    ) -> tuple[Lives, Cost | None]:
+        """`lives` and its cost."""
+        key = turn, reads, keeps, only
+        if key not in self._found:
+            lives = self.lives(turn, reads, keeps, only)
+            self._found[key] = lives, self.cost(turn, lives)
+        return self._found[key]
 
     def lives(
         self, turn: int, reads: Sequence[tuple[int, int]] = (), keeps: Sequence[tuple[int, int]] = (), only=()
@@ -132,7 +155,10 @@ class Problem:
 
     def reads(self, turn: int, operand: int, bank: int) -> bool:
         """Whether a node reads an operand better in LM than in DRAM."""
-        return (self.read_gain(turn, operand, bank) or 0) > 0
+        key = turn, operand, bank
+        if key not in self._reads:
+            self._reads[key] = (self.read_gain(turn, operand, bank) or 0) > 0
+        return self._reads[key]
 
     def gain(self, item: int, bank: int) -> float | None:
         """About what is saved if an item lives in an LM until its last use; None where nobody reads it there, or steps are

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mlsdk.pipeline.ops.emitters.home import Lives
 from mlsdk.pipeline.schedule.local import Rect, first_fit
-from mlsdk.pipeline.schedule.problem import GRAINS, Problem
+from mlsdk.pipeline.schedule.problem import GRAINS, Cost, Problem
 
 Pack = Callable[[Sequence[Rect], int, Sequence[int]], list[int | None]]
 
@@ -73,14 +73,14 @@ def evaluate(problem: Problem, genes: Genes, pack: Pack = first_fit) -> Schedule
     stays = _belady(problem, genes, made)
     refused: set[tuple[int, int]] = set()
     while True:
-        lives, trouble = _places(problem, genes.order, made, stays)
+        lives, costs, trouble = _places(problem, genes.order, made, stays)
         if trouble:
             refused |= trouble
             stays = _without(stays, refused)
             continue
-        homeless = _addresses(problem, genes.order, lives, stays, pack)
+        homeless = _addresses(problem, costs, stays, pack)
         if not homeless:
-            return _schedule(problem, genes.order, lives, stays)
+            return _schedule(genes.order, lives, costs, stays)
         stays = [s for s in stays if id(s) not in homeless]
 
 
@@ -113,13 +113,12 @@ def _belady(problem: Problem, genes: Genes, made: Sequence[_Made]) -> list[Stay]
     done: list[Stay] = []
     order, items = genes.order, problem.items
     for position, turn in enumerate(order):
-        scratch = problem.in_dram(turn).scratch
         for m in at.get(position, ()):
             chosen = _wanted(problem, genes, m, [(s.bank, coming[0][0], items[s.item].grains) for s, coming in live])
             if chosen is not None:
                 live.append(chosen)
         for bank in (0, 1):
-            room = problem.capacity - scratch[bank].bit_count()
+            room = problem.room[turn][bank]
             here = [entry for entry in live if entry[0].bank == bank]
             used = sum(items[s.item].grains for s, _ in here)
             if used <= room:
@@ -165,10 +164,16 @@ def _wanted(
 
 def _fits(problem: Problem, order: Sequence[int], m: _Made, bank: int, live: Sequence[tuple[int, int, int]]) -> bool:
     """Whether an LM has room for an item until its last use, if all that is there now stays until its own."""
-    room = problem.capacity - problem.items[m.item].grains
-    for p in range(m.position, m.uses[-1][0] + 1 if m.uses else m.position):
-        scratch = problem.in_dram(order[p]).scratch[bank].bit_count()
-        if scratch + sum(grains for b, last, grains in live if b == bank and last >= p) > room:
+    size, room = problem.items[m.item].grains, problem.room
+    last = m.uses[-1][0] if m.uses else m.position
+    others = sorted((until, grains) for b, until, grains in live if b == bank)
+    used = size + sum(grains for _, grains in others)
+    gone = 0
+    for p in range(m.position, last + 1):
+        while gone < len(others) and others[gone][0] < p:
+            used -= others[gone][1]
+            gone += 1
+        if used > room[order[p]][bank]:
             return False
     return True
 
@@ -188,8 +193,9 @@ def _without(stays: Sequence[Stay], refused: set[tuple[int, int]]) -> list[Stay]
 
 def _places(
     problem: Problem, order: Sequence[int], made: Sequence[_Made], stays: Sequence[Stay]
-) -> tuple[list[Lives], set[tuple[int, int]]]:
-    """Where the operands of each turn are, and what turns out to be no candidate: uses, or (position, -1) for results."""
+) -> tuple[list[Lives], list[Cost], set[tuple[int, int]]]:
+    """Where the operands of each turn are, what it costs, and what turns out to be no candidate: uses, or (position, -1) for
+    results."""
     reads: dict[int, list[tuple[int, int]]] = {}
     keeps: dict[int, list[tuple[int, int]]] = {}
     only: dict[int, set[int]] = {}
@@ -203,21 +209,23 @@ def _places(
         count = hits.get((m.position, m.result))
         if count is not None and count == len(m.uses) and not (problem.items[m.item].wanted and m.first):
             only.setdefault(m.position, set()).add(m.result)
-    lives, trouble = [], set()
+    lives: list[Lives] = []
+    costs: list[Cost] = []
+    trouble = set()
     for position, turn in enumerate(order):
         r, k, o = reads.get(position, ()), keeps.get(position, ()), only.get(position, ())
-        mine = problem.lives(turn, r, k, o)
-        lives.append(mine)
-        if problem.cost(turn, mine) is None:
+        mine, cost = problem.candidate(turn, tuple(r), tuple(k), tuple(sorted(o)))
+        if cost is None:
             trouble.add((position, r[-1][0]) if r else (position, -1))
-    return lives, trouble
+            cost = problem.in_dram(turn)
+        lives.append(mine)
+        costs.append(cost)
+    return lives, costs, trouble
 
 
-def _addresses(
-    problem: Problem, order: Sequence[int], lives: Sequence[Lives], stays: Sequence[Stay], pack: Pack
-) -> set[int]:
+def _addresses(problem: Problem, costs: Sequence[Cost], stays: Sequence[Stay], pack: Pack) -> set[int]:
     """Give every stay its address; the ids of those that find no room, or exceed the budget."""
-    scratch = [problem.cost(turn, mine).scratch for turn, mine in zip(order, lives)]  # type: ignore[union-attr]
+    scratch = [cost.scratch for cost in costs]
     homeless: set[int] = set()
     for bank in (0, 1):
         mine = [s for s in stays if s.bank == bank]
@@ -238,7 +246,6 @@ def _addresses(
     return homeless
 
 
-def _schedule(problem: Problem, order: Sequence[int], lives: Sequence[Lives], stays: Sequence[Stay]) -> Schedule:
-    costs = [problem.cost(turn, mine) for turn, mine in zip(order, lives)]
-    steps, dram = sum(c.steps for c in costs if c), sum(c.dram_lw for c in costs if c)
-    return Schedule(tuple(order), tuple(stays), tuple(lives), steps, dram, sum(c.total for c in costs if c))
+def _schedule(order: Sequence[int], lives: Sequence[Lives], costs: Sequence[Cost], stays: Sequence[Stay]) -> Schedule:
+    steps, dram = sum(c.steps for c in costs), sum(c.dram_lw for c in costs)
+    return Schedule(tuple(order), tuple(stays), tuple(lives), steps, dram, sum(c.total for c in costs))
