@@ -1,7 +1,7 @@
 """Train a CNN with batch normalisation on handwritten digits with Adam, on the emulated board, and evaluate it there.
 
 mlsdk run train_cnn
-mlsdk run train_cnn --param epochs=4 --param images=0
+mlsdk run train_cnn --param epochs=1 --param images=320
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class TrainConvolutions(Training):
 class TrainCNN(TrainWorkflow):
     """Train a CNN for handwritten digits on the board."""
 
-    width = IntParameter(1, 4096, default=8, description="channels of the first convolution")
+    width = IntParameter(1, 4096, default=16, description="channels of the first convolution")
     epochs = IntParameter(1, 10000, default=2, description="epochs of the training")
     batch = IntParameter(1, 1437, default=32, description="images per step")
-    images = IntParameter(0, 1437, default=640, description="training images; 0: all")
+    images = IntParameter(0, 1437, default=0, description="training images; 0: all")
     rate = FloatParameter(0, 1000, default=0.03, description="learning rate")
     seed = IntParameter(0, LARGEST_SEED, default=0, description="seed of weights and batches")
     default_options = {"float_dtype": "mixed"}
