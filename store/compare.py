@@ -66,7 +66,7 @@ def side(store: Store, text: str) -> Side:
         found = [action, *(one for one in query.ancestors(connection, action.digest))]
     parts = {one.phase: Part(one.parts, one.seconds, "built", one) for one in reversed(found)}
     facts = {"ref": text, "build": None, "label": action.label, "started": action.created, "seconds": action.seconds}
-    return Side({**facts, "device": "", "preset": None, "options": {}}, parts)
+    return Side({**facts, "host": action.host, "device": "", "preset": None, "options": {}}, parts)
 
 
 def _of_build(store: Store, number: int, text: str) -> Side:
@@ -85,14 +85,16 @@ def _of_build(store: Store, number: int, text: str) -> Side:
                 name = f"{event['label'].rpartition('/')[2]}/{name}" if len(programs) > 1 else f"{name} {len(parts)}"
             seconds = action.seconds if action and event["outcome"] == "cached" else event["seconds"]
             parts[name] = Part(event["parts"], seconds, event["outcome"], action)
-    names = ("label", "started", "seconds", "device", "preset", "options")
+    names = ("label", "started", "seconds", "host", "device", "preset", "options")
     return Side({"ref": text, "build": number, **{name: build[name] for name in names}}, parts)
 
 
 def _given(a: dict[str, Any], b: dict[str, Any]) -> list[dict[str, Any]]:
-    """Differences in what the user asked for."""
+    """Differences in what the user asked for, and where it was computed."""
     rows = [
-        {"phase": "", "part": name, "a": a[name], "b": b[name]} for name in ("preset", "device") if a[name] != b[name]
+        {"phase": "", "part": name, "a": a[name], "b": b[name]}
+        for name in ("preset", "device", "host")
+        if a[name] != b[name]
     ]
     names = sorted(a["options"].keys() | b["options"].keys())
     return rows + [

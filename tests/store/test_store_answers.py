@@ -9,7 +9,7 @@ import time
 import pytest
 
 from mlsdk import store as stores
-from mlsdk.store import BadName, BadQuery, Build, Event, NotFound, Recipe, StoreBusy, compare, query, sql
+from mlsdk.store import BadName, BadQuery, Build, Event, NotFound, Recipe, StoreBusy, compare, query, schema, sql
 from mlsdk.store.questions import Questions
 
 
@@ -82,6 +82,16 @@ def test_what_made_a_build_slower_stands_first(store):
     found = store.diff(*(f"@{number}" for number in numbers))["seconds"]
     assert [(row["phase"], row["outcome_a"], row["outcome_b"]) for row in found] == [
         ("Load", "cached", "built"), ("Simulate", "built", "cached"), ("Schedule", "built", "built")]  # fmt: skip
+
+
+def test_builds_of_two_machines_are_told_apart(store):
+    one, *_ = built(store, "a", 10)
+    other, *_ = built(store, "a", 10)
+    assert store.diff(f"@{one}", f"@{other}")["options"] == []
+    with store.index.write() as connection:
+        connection.execute(schema.builds.update().where(schema.builds.c.id == other).values(host="slow"))
+    (row,) = store.diff(f"@{one}", f"@{other}")["options"]
+    assert (row["part"], row["b"]) == ("host", "slow")
 
 
 def test_a_label_that_is_not_there_is_said(store):
