@@ -151,7 +151,7 @@ def browser():
     options.binary_location = CHROMIUM
     with tempfile.TemporaryDirectory() as profile:
         for argument in (
-            "--headless=new", "--hide-scrollbars", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            "--headless=new", "--hide-scrollbars", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
             "--disable-background-networking",
             "--disable-component-update", "--disable-sync", "--window-size=1400,900", f"--user-data-dir={profile}",
         ):  # fmt: skip

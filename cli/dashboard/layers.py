@@ -200,7 +200,7 @@ class Joiner:
         return record
 
     def _bound(self, name: str, row: Mapping[str, Any] | None, steps: float | None) -> dict[str, Any]:
-        if row is None or steps is None:
+        if row is None or not steps:  # a view, or a node on the host
             return {"bound": None, "achieved": None, "limits": {}}
         # Moves beyond those that the simulation kept: at least the steps in which nothing else was done.
         in_flight = self.flight.get(name, max(0.0, steps - row["pe_steps"]) if row["moves"] else 0.0)

@@ -102,7 +102,7 @@ class Build:
     """The artifacts that one build in a store used, read from the store and checked as they are read."""
 
     def __init__(self, store: Store, row: Mapping[str, Any], at: int) -> None:
-        from mlsdk.store import query
+        from mlsdk.store import codec, query
 
         self.store = store
         self.row = row
@@ -110,13 +110,21 @@ class Build:
         self.spec = f"store:{row['id']}.{at}:{store.where}"
         self.title = f"{label or 'a function'} (build {row['id']})"
         self._outputs: dict[str, Output] = {}
+        #: those that stand in the keys of its phases: all that could change what they gave
+        self.options: dict[str, Any] = {"envs": {}}
         for event in row["phases"]:
             if event["label"] == label and event["outcome"] != "failed":
                 try:
                     action = query.find(store, event["recipe"]).action
                 except Exception:  # a result that was collected meanwhile
                     continue
-                self._outputs.update(action.outputs if action else {})
+                if action:
+                    self._outputs.update(action.outputs)
+                    self._take(codec.plain(action.recipe.options))
+
+    def _take(self, options: Mapping[str, Any]) -> None:
+        envs = {**self.options["envs"], **options.get("envs", {})}  # each phase has those that concern it
+        self.options.update(options, envs=envs)
 
     def entries(self) -> dict[str, Entry]:
         return {n: Entry(n, o.size, o.digest) for n, o in sorted(self._outputs.items())}

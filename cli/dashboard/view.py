@@ -92,8 +92,20 @@ class View:
         return files.mapping(self.source, name)
 
     @property
+    def options(self) -> Mapping[str, Any]:
+        return options_of(self.source)
+
+    @property
     def is_build(self) -> bool:
         return isinstance(self.source, Build)
+
+
+def options_of(source: Source) -> Mapping[str, Any]:
+    """The options of a compile: of option.json, or of a build those in the keys of its phases."""
+    if isinstance(source, Build):
+        return source.options
+    found: Mapping[str, Any] = files.mapping(source, "option.json")["options"]
+    return found
 
 
 def attempt(troubles: list[str], action: Callable[[], T]) -> T | None:

@@ -44,7 +44,8 @@ def browser(tmp_path_factory):
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for argument in (
-        "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        "--disable-background-networking",
         "--disable-component-update", "--disable-sync", "--window-size=1400,900",
         f"--user-data-dir={tmp_path_factory.mktemp('profile')}",
     ):  # fmt: skip

@@ -379,3 +379,30 @@ def test_what_the_planner_tried_is_not_taken_for_a_value(client, compiled):
     assert links and all(shown.get(link.replace("&amp;", "&")).status_code == 200 for link in links)
     tried = [trial["what"] for trial in shown.get("/search.json").json()["trials"]["rows"]]
     assert all(f"?{urlencode({'value': what})}" not in link for link in links for what in tried)
+
+
+def test_a_build_of_the_store_knows_its_options(client, compiled):
+    """Those of its keys are those that the folder of the same compile records."""
+    shown = client(None, compiled / "store")
+    for build, name in (("1.0", "a"), ("2.0", "b")):
+        given = json.loads((compiled / name / "option.json").read_bytes())["options"]
+        rows = {
+            row["name"]: row["value"] for row in shown.get(f"/builds/{build}/summary.json").json()["options"]["rows"]
+        }
+        assert {"float_dtype", "scheduler", "layout_planner", "envs"} <= rows.keys()
+        assert rows == {option: given[option] for option in rows}
+    page = shown.get("/builds/1.0/compare.json?a=build:1.0&b=build:2.0").json()
+    folders = client(compiled / "a", others=(compiled / "b",)).get("/compare.json").json()
+    assert page["options"]["rows"] == folders["options"]["rows"]
+    assert not page["troubles"]
+
+
+def test_advice_from_the_builds_of_the_store(client, compiled):
+    steps = {name: json.loads((compiled / name / "report.json").read_bytes())["steps"] for name in ("a", "b")}
+    slow, fast = sorted(steps, key=lambda name: -steps[name])
+    page = client(compiled / slow, compiled / "store").get("/advice.json").json()
+    found = [(one["saves"], one["options"]["float_dtype"]) for one in page["advice"] if one["measured"]]
+    wanted = json.loads((compiled / fast / "option.json").read_bytes())["options"]["float_dtype"]
+    assert found == [(steps[slow] - steps[fast], wanted)]
+    page = client(compiled / fast, compiled / "store").get("/advice.json").json()
+    assert not [one for one in page["advice"] if one["measured"]]

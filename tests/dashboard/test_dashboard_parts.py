@@ -173,6 +173,13 @@ def test_a_node_that_runs_twice_is_one_layer():
     assert layers[0]["note"] == "p stays in lm1 for 2 reads; computed again"
 
 
+def test_what_takes_no_steps_has_no_bound():
+    joiner = joined()
+    joiner.rows["a"].update(start=0, end=0, pe_steps=0, moves=0)  # as the simulation writes a node on the host
+    assert [(one["bound"], one["limits"]) for one in (joiner.layer(0), joiner.layer(1))] == [(None, {}), (None, {})]
+    assert joiner.layer(2)["bound"] is not None
+
+
 def test_values_that_stay_in_local_memory():
     joiner = joined()
     # 64 singles over 4 PEs, two in a long word: 8 long words, 16 words

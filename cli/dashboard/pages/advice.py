@@ -14,16 +14,20 @@ from typing import Any
 from mlsdk.cli.dashboard import files
 from mlsdk.cli.dashboard.index import Index
 from mlsdk.cli.dashboard.layers import COMPUTE, DRAM_LW_PER_STEP
+from mlsdk.cli.dashboard.pages import compare
 from mlsdk.cli.dashboard.pages.search import Trial, trials
 from mlsdk.cli.dashboard.problems import Missing
+from mlsdk.cli.dashboard.sources import Build, Source
 from mlsdk.cli.dashboard.tables import Column, Table
-from mlsdk.cli.dashboard.view import View, attempt
+from mlsdk.cli.dashboard.view import View, attempt, options_of
 from mlsdk.device import spec
 
 #: a saving under this share of the program is not worth a line
 WORTH = 0.01
 LAYERS = 20
 MATRIX = "('Gemm', 'MatMul', 'Conv', 'ConvTranspose')"
+#: other compiles that are looked at, the newest first, and those that are told
+OTHERS, BEST = 24, 3
 #: trials of the layout planner by simulation_mode, and the mode that looks farther
 TRIALS = {"fake": 0, "fast": 12, "default": 40, "auto": 40, "best": 150}
 FARTHER = {"fake": "default", "fast": "default", "default": "best", "auto": "best", "best": "full"}
@@ -66,7 +70,7 @@ def advice(view: View) -> dict[str, Any]:
     report = attempt(troubles, lambda: view.document("report.json"))
     if report is None or not isinstance(report.get("steps"), (int, float)) or not report["steps"]:
         raise Missing("no advice without report.json and simulation_result.json: the phase Simulate writes them")
-    options = attempt([], lambda: view.document("option.json")["options"]) or {}
+    options = attempt([], lambda: view.options) or {}
     plan = attempt([], lambda: view.document("plan.json")) or {}
     facts = Facts(view, index, options, str(plan.get("scheduler", "")), report["steps"], report, trials(view))
     given = [one for rule in RULES for one in attempt(troubles, lambda rule=rule: list(rule(facts))) or []]  # type: ignore[misc]
@@ -79,7 +83,7 @@ def advice(view: View) -> dict[str, Any]:
         "layers": _layers(facts),
         "bounds": index.rows(
             "SELECT bound, count(*) AS nodes, sum(steps) AS steps, sum(share) AS share FROM layer WHERE bound IS NOT NULL "
-            "AND steps > 0 GROUP BY bound ORDER BY 3 DESC"
+            "GROUP BY bound ORDER BY 3 DESC"
         ),
     }
 
@@ -100,31 +104,39 @@ def on_host(facts: Facts) -> Iterator[Advice]:
 
 
 def other_compiles(facts: Facts) -> Iterator[Advice]:
-    """Folders that the server was started with, of the same traced function, that take fewer steps."""
+    """Folders that the server was started with and builds of the store, of the same traced function, with fewer steps."""
     function = _function(facts.view.source)
-    site = facts.view.site
-    for other in (one for one in (site.folder, *site.others) if one is not None and one is not facts.view.source):
-        if function is None or _function(other) != function:
+    site, found = facts.view.site, dict[str, Advice]()
+    for choice in compare.choices(site)[:OTHERS] if function else ():
+        other = attempt([], lambda name=choice["name"]: site.named(name))  # type: ignore[misc]
+        if other is None or _function(other) != function:
             continue
         report = attempt([], lambda other=other: files.mapping(other, "report.json")) or {}  # type: ignore[misc]
-        given = attempt([], lambda other=other: files.mapping(other, "option.json")["options"]) or {}  # type: ignore[misc]
-        changed = {name: value for name, value in given.items() if facts.options.get(name) != value}
-        steps = report.get("steps")
+        given = attempt([], lambda other=other: options_of(other)) or {}  # type: ignore[misc]
+        changed = {k: value for k, value in given.items() if k in facts.options and facts.options[k] != value}
         if (
-            steps and changed and not (given.get("envs") or {}).get("CODEGEN_OPS_ON_HOST")
+            not report.get("steps") or not changed or given["envs"].get("CODEGEN_OPS_ON_HOST")
         ):  # its steps are not all there
-            yield Advice(
+            continue
+        found.setdefault(
+            str(changed),
+            Advice(
                 f"As in {other.title}",
                 "The same function, compiled with other options, takes fewer steps.",
-                f"Simulated: {steps:,} steps there, {facts.steps:,} here",
-                facts.steps - steps,
+                f"Simulated: {report['steps']:,} steps there, {facts.steps:,} here",
+                facts.steps - report["steps"],
                 changed,
                 measured=True,
-            )
+            ),
+        )
+    yield from sorted(found.values(), key=lambda one: -(one.saves or 0))[:BEST]
 
 
-def _function(source: Any) -> str | None:
+def _function(source: Source) -> str | None:
     """The SHA-256 of the traced function that was compiled."""
+    if isinstance(source, Build):
+        entry = source.entries().get("exported.onnx")
+        return entry.stamp if entry else None
     return attempt([], lambda: str(files.mapping(source, "manifest.json")["files"]["exported.onnx"]))
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from mlsdk.cli.dashboard.index import Index
 from mlsdk.cli.dashboard.problems import Missing
-from mlsdk.cli.dashboard.sources import BUILD_LIMIT, Build, Source, labels
+from mlsdk.cli.dashboard.sources import BUILD_LIMIT, Source, labels
 from mlsdk.cli.dashboard.tables import Column, Table
-from mlsdk.cli.dashboard.view import Site, View, attempt
+from mlsdk.cli.dashboard.view import Site, View, attempt, options_of
 
 ROW_LIMIT = 5000
 LAYERS = (
@@ -132,15 +132,12 @@ def _layers(left: Index, right: Index) -> list[dict[str, Any]]:
     return rows
 
 
-def _options(a: Source, b: Source) -> Table | None:
-    from mlsdk.cli.dashboard import files
-
-    if isinstance(a, Build) or isinstance(b, Build):
-        raise Missing("the options of builds stand in the keys of their phases: `mlsdk store why` compares them")
-    left, right = (files.mapping(one, "option.json")["options"] for one in (a, b))
+def _options(a: Source, b: Source) -> Table:
+    """A build knows those that could change what its phases gave; what only one side knows is no difference."""
+    left, right = options_of(a), options_of(b)
     rows = [
         {"name": name, "a": left.get(name), "b": right.get(name)}
-        for name in sorted({*left, *right})
+        for name in sorted(left.keys() & right.keys())
         if left.get(name) != right.get(name)
     ]
     columns = (Column("name", "Option", "code"), Column("a", "A", "code"), Column("b", "B", "code"))

@@ -57,7 +57,7 @@ def search(view: View) -> dict[str, Any]:
     runs = [_layout_run(tried)] if any(trial.steps is not None for trial in tried) else []
     if files.stored_name(view.source, "search.json") is not None:  # a scheduler that searches nothing records nothing
         runs += attempt(troubles, lambda: [_run(run) for run in view.document("search.json")["runs"]]) or []
-    options = attempt([], lambda: view.document("option.json")["options"]) or {}
+    options = attempt([], lambda: view.options) or {}
     return {
         "troubles": troubles,
         "runs": runs,

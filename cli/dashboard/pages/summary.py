@@ -8,7 +8,6 @@ from typing import Any
 
 from mlsdk.cli.dashboard import charts, files, sums
 from mlsdk.cli.dashboard.index import Index
-from mlsdk.cli.dashboard.problems import Missing
 from mlsdk.cli.dashboard.tables import PAGE, Asked, Column, Table
 from mlsdk.cli.dashboard.view import View, attempt
 from mlsdk.device import spec
@@ -158,11 +157,8 @@ def _options(view: View) -> Table:
         Column("value", "Value", "code"),
         Column("origin", "Origin", "badge"),
     )
-    if view.is_build and files.stored_name(view.source, "option.json") is None:
-        raise Missing("the options of a build in the store stand in the keys of its phases: see the page Store")
-    document = view.document("option.json")
-    origins = document.get("origins", {})
-    rows = [{"name": n, "value": v, "origin": origins.get(n, "")} for n, v in sorted(document["options"].items())]
+    origins = {} if view.is_build else view.document("option.json").get("origins", {})
+    rows = [{"name": n, "value": v, "origin": origins.get(n, "")} for n, v in sorted(view.options.items())]
     return Table("options", columns, list(rows))
 
 
