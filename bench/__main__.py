@@ -19,6 +19,7 @@ MODULES = {
     "operators": "steps of standard operators and of ResNet-18",
     "planning": "planners, schedulers, overlap and presets on eight models",
     "runtime": "calls, transfers and their overlap, loading",
+    "schedule": "steps and DRAM traffic by scheduler",
     "store": "the artifact store and cached builds",
     "trace": "tracing and graph optimisation",
     "training": "training steps on the board, and a ResNet-18 step",
