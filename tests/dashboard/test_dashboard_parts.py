@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from mlsdk.cli.dashboard import formats, vsm, words
+from mlsdk.cli.dashboard import emitters, formats, vsm, words
 from mlsdk.cli.dashboard.flops import flops
 from mlsdk.cli.dashboard.hierarchy import LEVELS, read_layout
 from mlsdk.cli.dashboard.layers import Joiner, bound_of, busy_steps
@@ -225,6 +225,20 @@ def test_the_advice_knows_how_far_the_planner_looks():
 
     assert {**advice.TRIALS, "full": TRIALS["full"]} == TRIALS
     assert all(TRIALS[farther] > TRIALS[mode] for mode, farther in advice.FARTHER.items())
+
+
+def test_each_way_to_multiply_has_a_meaning():
+    from mlsdk.pipeline.ir.placed import ON_HOST, VIEW
+    from mlsdk.pipeline.ops.emitters.gemm_modes import MODES
+
+    assert emitters.PRODUCTS.keys() == MODES.keys()
+    assert {ON_HOST, VIEW} <= emitters.EMITTERS.keys()
+    crossed = {name for name in MODES if "across (transposed" in emitters.meaning(f"gemm:{name}")}
+    assert crossed == {name for name, mode in MODES.items() if mode.crossed}
+    assert (
+        emitters.meaning("elementwise:Add") == emitters.EMITTERS["elementwise"] != emitters.meaning("elementwise:fused")
+    )
+    assert emitters.meaning("softmax") == ""
 
 
 def test_program_parts():

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from mlsdk.cli.dashboard import viewers
+from mlsdk.cli.dashboard import emitters, viewers
 from mlsdk.cli.dashboard.index import Index
 from mlsdk.cli.dashboard.pages import accuracy
 from mlsdk.cli.dashboard.problems import Missing, Problem
@@ -184,6 +184,7 @@ def node_view(view: View) -> dict[str, Any]:
     return {
         "troubles": troubles,
         "name": name,
+        "emitter": emitters.meaning(layer["kind"]) if layer else "",
         "layer": layer,
         "onnx": node,
         "values_table": _values(index, subject, file) if layer is None else _placed_values(index, layer),
