@@ -214,7 +214,8 @@ def synthetic(root: Path, layers: int, nodes: int, events: int) -> None:
         "".join(f"MNCoreUpload({name})  # half[64, 64] ... at work+0, 512 LW\n" for name in names)
     )
     (root / "l3ir_stripped.onnx").write_bytes(onnx(nodes))
-    write(root / "trace.json", {"traceEvents": list(trace(events))})
+    # in one line, as the simulation writes it
+    (root / "trace.json").write_text(json.dumps({"traceEvents": list(trace(events)), "displayTimeUnit": "ns"}) + "\n")
 
 
 def value(name: str) -> dict:
