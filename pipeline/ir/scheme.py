@@ -201,7 +201,7 @@ class Scheme:
                     return None  # padding inside a merged axis
                 if has_lane and self.extents[a] > 1:
                     return None  # a lane block must stay innermost
-                merged += self.axes[a]
+                merged += ranks.axes[a]
                 has_lane |= a == self.lane
             cut = _cut(merged, [new[b] for b in new_axes], has_lane, ranks)
             if cut is None:
@@ -249,25 +249,34 @@ def _groups(shape: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], l
 
 
 class _Ranks:
-    """Digits that are cut in two need ranks between the old ones: ranks are doubled often enough and renumbered."""
+    """Digits that are cut in two need ranks between the old ones: while a scheme is reshaped, each LOCAL digit has a range of
+    ranks of its own, of which the halves of a cut digit get a half each."""
+
+    RANGE = 1 << 40
 
     def __init__(self, scheme: Scheme):
-        self.scheme, self.fresh = scheme, 1 << 20
+        digits = [d for axis in scheme.axes for d in axis if d.level == LOCAL]
+        place = {rank: i for i, rank in enumerate(sorted({d.stride for d in digits}))}
+        self.width = {i * self.RANGE: self.RANGE for i in place.values()}
+        self.axes = tuple(
+            tuple(replace(d, stride=place[d.stride] * self.RANGE) if d.level == LOCAL else d for d in axis)
+            for axis in scheme.axes
+        )
 
     def split(self, digit: Digit, inner: int) -> tuple[Digit, Digit]:
         outer = digit.n // inner
         if digit.level == LOCAL:
-            return Digit(outer, LOCAL, digit.stride * self.fresh + 1), Digit(inner, LOCAL, digit.stride * self.fresh)
+            half = self.width[digit.stride] // 2
+            self.width[digit.stride] = self.width[digit.stride + half] = half
+            return Digit(outer, LOCAL, digit.stride + half), Digit(inner, LOCAL, digit.stride)
         return Digit(outer, digit.level, digit.stride * inner), Digit(inner, digit.level, digit.stride)
 
-    def finish(self, scheme: Scheme) -> Scheme | None:
-        def key(digit: Digit) -> tuple[int, int]:
-            return divmod(digit.stride, self.fresh) if digit.stride >= self.fresh else (digit.stride, 0)
-
-        ranks = sorted({key(d) for axis in scheme.axes for d in axis if d.level == LOCAL})
+    def finish(self, scheme: Scheme) -> Scheme:
+        """With ranks from 0 on."""
+        ranks = sorted({d.stride for axis in scheme.axes for d in axis if d.level == LOCAL})
         number = {rank: i for i, rank in enumerate(ranks)}
         axes = tuple(
-            tuple(replace(d, stride=number[key(d)]) if d.level == LOCAL else d for d in axis) for axis in scheme.axes
+            tuple(replace(d, stride=number[d.stride]) if d.level == LOCAL else d for d in axis) for axis in scheme.axes
         )
         return replace(scheme, axes=axes)
 
