@@ -102,8 +102,13 @@ def _scheduler(engine: Engine) -> Any:
     from luigi.rpc import RemoteScheduler, RPCError
 
     scheduler: Any = RemoteScheduler(engine.scheduler)
+    attempts, scheduler._rpc_retry_attempts = (
+        scheduler._rpc_retry_attempts,
+        1,
+    )  # later calls may wait for it, the first not
     try:
         scheduler.ping(worker="mlsdk")
     except RPCError as error:
         raise WorkflowError(f"no scheduler answers at {engine.scheduler} ({error}); start one with `luigid`") from None
+    scheduler._rpc_retry_attempts = attempts
     return scheduler

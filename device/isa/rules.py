@@ -134,6 +134,9 @@ def _network_addresses(bundle: m.Bundle, use: Use, error: Report) -> None:
         if opcode.unit == "l2bm":
             _l2bm_place(instruction, opcode.operation == "l2bmdars", error)
         if opcode.operation == "l2bmdars":
+            source = instruction.operands[0]
+            if isinstance(source, m.Operand) and source.block is not None and source.block >= spec.L2B_PER_GROUP:
+                error("address", f"L2B {source.block} is outside 0..{spec.L2B_PER_GROUP - 1}", "", source)
             entry = instruction.operands[1]
             assert isinstance(entry, m.Operand)
             if not 0 <= entry.addr < spec.DAR_ENTRIES:

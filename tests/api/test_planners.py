@@ -46,7 +46,7 @@ def test_planners_and_effort_change_the_plan_and_not_the_result(context, tmp_pat
 @pytest.mark.filterwarnings("ignore::mlsdk.errors.UnregisteredTensorWarning")
 def test_layouts_are_pinned_by_a_file(context, tmp_path, program):
     function, sample, _model = program
-    layout = "((3_L2B:1),(2_L1B:1,5:3),(3:1,4_PE:1,4_W:1))"
+    layout = "((3_L2B:1),(2_L1B:1,5:3),(3:1,4_PE:1,4_W:1);B@[MAB])"
     file = tmp_path / "layouts.json"
     file.write_text(json.dumps([{"trigger": "FixOutput", "op_type": "Gelu", "shape": [3, 10, 150], "layout": layout}]))
     options = {"layout_spec": str(file), "float_dtype": "half"}

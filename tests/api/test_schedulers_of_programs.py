@@ -19,7 +19,7 @@ TOLERANCE = 5e-5
     [
         ("mlp", "adamw", {"option_json": "O1"}),
         ("mlp", "momentum", {"option_json": "O2", "sa_expected_run_iters": 200}),
-        ("cnn", "momentum", {"scheduler": "spill_opt"}),
+        pytest.param("cnn", "momentum", {"scheduler": "spill_opt"}, marks=pytest.mark.slow),
         pytest.param("transformer", "momentum", {"option_json": "O3", "sa_expected_run_iters": 300}, marks=pytest.mark.slow),
     ],
 )  # fmt: skip

@@ -46,7 +46,7 @@ def test_run_prints_the_summary(mlsdk):
 def test_options_and_force(mlsdk, store):
     mlsdk("build", "example_workflow")
     mlsdk("build", "example_workflow", "--option", "float_dtype=half", "--option", "sram_budget=0.5")
-    assert query.show(store, "example_workflow/LayoutPlan")["options"]["sram_budget"] == 0.5
+    assert query.show(store, "example_workflow/Schedule")["options"]["sram_budget"] == 0.5
     forced = mlsdk("build", "example_workflow", "--force", "Emit", "--json").json
     assert [name for name, outcome in forced["phases"].items() if outcome == "built"] == ["Emit"]
 
@@ -127,7 +127,7 @@ def test_options_are_listed_with_their_origin(mlsdk):
     found = mlsdk("options", "--preset", "O1", "--option", "float_dtype=half", "--json").json
     assert (found["simulation_mode"]["value"], found["simulation_mode"]["origin"]) == ("fast", "option_json O1")
     assert (found["float_dtype"]["value"], found["float_dtype"]["origin"]) == ("half", "direct")
-    assert found["scheduler"]["choices"] == ["always_from_dram"]
+    assert found["scheduler"]["choices"] == ["always_from_dram", "reuse_consecutive", "spill_opt", "auto_recompute_sa"]
     lines = mlsdk("options").out.splitlines()
     assert len(lines) == len(found) + 1 and lines[0].split() == ["option", "value", "origin", "allowed", "effect"]
 

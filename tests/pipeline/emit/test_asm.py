@@ -13,7 +13,7 @@ def addresses(outer, inner):
     """Addresses that a move in two loops reads, strides 100 and 1."""
     asm = Asm()
     with asm.loop(outer), asm.loop(inner):
-        src = m.Operand(m.DRAM, 0, m.LW, strides=(100, 1))
+        src = m.Operand(m.DRAM, 0, m.LW, symbol="in0", strides=(100, 1))
         asm.wait(asm.move("mvb", src, m.Operand(m.L2BM, 0, m.LW), 64))
     asm.quiesce()
     return [s.src.addr for s in m.unroll(asm.statements) if isinstance(s, m.Move)]

@@ -56,7 +56,7 @@ def test_conv_matches_torch(n, c, h, w, o, kernel, stride, padding, dilation, gr
     convolve(x, weights, b if bias else None, stride, padding, dilation, groups, dtype, constant)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["mixed", *(pytest.param(d, marks=pytest.mark.slow) for d in DTYPES if d != "mixed")])
 @pytest.mark.parametrize(("channels", "edge"), [(256, 2), (272, 1)])
 def test_weights_in_many_pieces(channels, edge, dtype):
     """A loop over pieces: with two output groups to a block, results of repetitions lie at two distances in turn."""
