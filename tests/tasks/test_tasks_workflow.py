@@ -240,7 +240,8 @@ def test_a_workflow_is_found_by_module_and_by_file(tmp_path, monkeypatch):
         ("example_workflow:Exampel", "has no workflow Exampel; did you mean 'Example'"),
         (
             "failing_workflow",
-            "it has several: failing_workflow:Failing, failing_workflow:Buggy, failing_workflow:Interrupted, failing_workflow:Slow",
+            "it has several: failing_workflow:Failing, failing_workflow:Buggy, failing_workflow:Interrupted, "
+            "failing_workflow:Slow",
         ),
         ("standins", "it has none"),
     ],
