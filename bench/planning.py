@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -83,15 +84,17 @@ INTRODUCTION = """\
 [options](options.md#presets).
 
 Steps are exact and the same on every machine; compile time is processor time on one machine, with an empty store. The page is
-written by `python -m bench.planning`.
+written by `python -m bench.planning [MODEL ...]` for models of `bench/models.py`.
 """
 
 
-def page() -> str:
+def page(names: Sequence[str] = ()) -> str:
+    """For some models, or all."""
     lines = [INTRODUCTION]
     lines += [f"| model (mixed) | {' | '.join(PRESETS)} | compile, s |", "|---" * (len(PRESETS) + 2) + "|"]
-    for name, make in models().items():
-        found = [compiled(make, {"option_json": preset}) for preset in PRESETS]
+    known = models()
+    for name in names or known:
+        found = [compiled(known[name], {"option_json": preset}) for preset in PRESETS]
         steps = " | ".join(f"{f['steps']:,.0f}" for f in found)
         seconds = ", ".join(f"{f['seconds']:.1f}" for f in found)
         lines.append(f"| {name} | {steps} | {seconds} |")
@@ -99,4 +102,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(page(sys.argv[1:]), end="")
