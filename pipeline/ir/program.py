@@ -7,7 +7,7 @@ JSON lines of assembly with the strides and symbols beside them, so that it stay
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -144,8 +144,39 @@ def _line(parser: Parser, text: str) -> m.Statement:
     return found[0]
 
 
+def mapped(
+    statements: Iterable[m.Statement],
+    operand: Callable[[m.Operand], m.Operand],
+    tag: Callable[[int], int] = lambda tag: tag,
+) -> Iterator[m.Statement]:
+    """The statements, those in loops too, with other operands, and moves with other tags (a `wait` has its tag as an operand).
+    What `operand` and `tag` give back as it is stays the same object."""
+
+    def side(o: m.Operand | None) -> m.Operand | None:
+        return o and operand(o)
+
+    for s in statements:
+        if isinstance(s, m.Loop):
+            yield m.Loop(s.count, tuple(mapped(s.body, operand, tag)))
+        elif isinstance(s, m.Move):
+            found = side(s.src), side(s.dst), tag(s.tag)
+            same = found[0] is s.src and found[1] is s.dst and found[2] == s.tag
+            yield s if same else replace(s, src=found[0], dst=found[1], tag=found[2])
+        elif isinstance(s, m.Bundle):
+            instructions = tuple(_instruction(i, operand) for i in s.instructions)
+            same = all(a is b for a, b in zip(instructions, s.instructions))
+            yield s if same else replace(s, instructions=instructions)
+        else:
+            yield s
+
+
+def _instruction(i: m.Instruction, operand: Callable[[m.Operand], m.Operand]) -> m.Instruction:
+    operands = tuple(operand(o) if isinstance(o, m.Operand) else o for o in i.operands)
+    return i if all(a is b for a, b in zip(operands, i.operands)) else replace(i, operands=operands)
+
+
 def renamed(statements: Sequence[m.Statement], names: Mapping[str, tuple[str, int]]) -> Iterator[m.Statement]:
-    """The statements with each symbol replaced by (segment, offset)."""
+    """The statements with each symbol replaced by (segment, offset). Only moves have symbols."""
 
     def operand(o: m.Operand | None) -> m.Operand | None:
         if o is None or not o.symbol:

@@ -14,19 +14,19 @@ schemes it works in. Where a rule could do otherwise, a search (search.py) may t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from mlsdk.device.isa import model as m
 from mlsdk.errors import LayoutError, Misuse, NotOnBoard, UnsupportedOperator
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, VIEW, ZERO, Placed, PlacedNode, PlacedValue
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, choose_lane, spread
 from mlsdk.pipeline.layout.pins import Pins, scheme_of
+from mlsdk.pipeline.ops.clock import Measure
 from mlsdk.pipeline.ops.table import run as run_operator
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class LayoutOptions:
     on_host: frozenset[str] = frozenset()
     pins: Pins = field(default_factory=Pins)
     planner: str = "lpz"
-    measure: Callable[[Sequence[m.Statement]], tuple[int, int]] | None = None
+    measure: Measure | None = None
     trials: int = 0
     known: Known | None = None
     wishes: Mapping[str, Scheme] = field(default_factory=dict)

@@ -18,16 +18,13 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from mlsdk.device.isa import model as m
 from mlsdk.errors import LayoutError, MLSDKError
 from mlsdk.pipeline.ir.graph import Graph
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, local_rows, spread
 from mlsdk.pipeline.layout.planner import Event, Known, LayoutOptions, Planner
+from mlsdk.pipeline.ops.clock import Measure
 from mlsdk.pipeline.ops.emitters import emit, fragment_key
-
-#: statements -> (steps, LW moved from and to DRAM)
-Measure = Callable[[Sequence[m.Statement]], tuple[int, int]]
 
 #: trials of lpz by the option simulation_mode; `fake` counts nothing
 TRIALS = {"fake": 0, "fast": 12, "default": 40, "auto": 40, "best": 150, "full": 600}
@@ -130,8 +127,8 @@ def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]
     tried: set[str] = set()
     left, improved = options.trials, True
     while improved:  # passes over the candidates; each kind once in a pass
-        improved, done = False, set[str]()
-        while left and (candidate := next((c for c in _ranked(best, graph) if c.kind not in done), None)):
+        improved, done, ranked = False, set[str](), _ranked(best, graph)
+        while left and (candidate := next((c for c in ranked if c.kind not in done), None)):
             done.add(candidate.kind)
             mark = _mark(best, candidate)
             if mark in tried:
@@ -153,7 +150,7 @@ def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]
             left -= 1
             if found.total < best.total:
                 told.append(Event(candidate.kind, "", f"tried and kept: {best.total} -> {found.total} steps"))
-                best, improved = found, True
+                best, improved, ranked = found, True, _ranked(found, graph)
             else:
                 told.append(Event(candidate.kind, "", f"tried and dropped: {found.total} steps, not {best.total}"))
     return best.placed, (*told, *best.history)
@@ -260,9 +257,9 @@ def _wishes(placed: Placed, graph: Graph, options: LayoutOptions) -> Iterator[Ca
         if name in by_result:
             if not _wishable(by_result[name]):
                 continue
-            kind = f"{_kind(placed, by_result[name])} as {wanted.layout(placed.values[name].device_dtype)}"
+            kind = _lying(placed, _kind(placed, by_result[name]), name, wanted)
         elif name in graph.inputs and name not in options.fixed:
-            kind = f"{name} as {wanted.layout(placed.values[name].device_dtype)}"
+            kind = _lying(placed, name, name, wanted)
         else:
             continue
         yield Candidate(kind, (p.node.name,), {name: wanted})
@@ -327,14 +324,11 @@ def _elsewhere(state: State, graph: Graph) -> Iterator[Candidate]:
         if _wishable(p):
             near = (p.node.name, *(r.node.name for r in _beyond(placed, readers, out)))
             for scheme in _common(placed, out):
-                yield Candidate(
-                    f"{_kind(placed, p)} as {scheme.layout(placed.values[out].device_dtype)}", near, {out: scheme}
-                )
+                yield Candidate(_lying(placed, _kind(placed, p), out, scheme), near, {out: scheme})
         for name in p.node.inputs:
             if name in graph.inputs and name not in fixed and all(r.emitter == "move" for r in readers[name]):
                 for scheme in _common(placed, name):
-                    kind = f"{name} as {scheme.layout(placed.values[name].device_dtype)}"
-                    yield Candidate(kind, (p.node.name,), {name: scheme})
+                    yield Candidate(_lying(placed, name, name, scheme), (p.node.name,), {name: scheme})
 
 
 def _common(placed: Placed, name: str) -> list[Scheme]:
@@ -394,6 +388,11 @@ def _readers(placed: Placed) -> dict[str, list[PlacedNode]]:
 
 def _by_result(placed: Placed) -> dict[str, PlacedNode]:
     return {name: p for p in placed.nodes for name in p.node.outputs if name}
+
+
+def _lying(placed: Placed, what: str, name: str, scheme: Scheme) -> str:
+    """The kind of a candidate in which a value, or all like it, lies in a scheme."""
+    return f"{what} as {scheme.layout(placed.values[name].device_dtype)}"
 
 
 def _kind(placed: Placed, p: PlacedNode) -> str:

@@ -13,6 +13,9 @@ from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.device.timing import duration_of, form_of, ports_of
 
+#: how searches count a node: statements -> (steps, LW moved from and to DRAM)
+Measure = Callable[[Sequence[m.Statement]], tuple[int, int]]
+
 
 @dataclass
 class Transfer:

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.device.isa.footprint import use_of
 from mlsdk.device.timing import form_of
+from mlsdk.pipeline.ir.program import mapped
 from mlsdk.pipeline.ops.clock import Clock
 
 WINDOW = 3  # fragments that a move may be started ahead of its own
@@ -64,7 +66,7 @@ class _Merge:
         self.names = [n.name for n in nodes]
         self.code: list[list[m.Statement]] = [list(n.statements) for n in nodes]
         self._known: dict[int, tuple[m.Statement, Access]] = {}
-        for node in nodes:
+        for node in nodes:  # equal nodes share statements, but no waits: new tags made these anew
             moves = _by_tag(node.statements)
             for s in node.statements:
                 self._known[id(s)] = (s, access(s, moves))
@@ -305,7 +307,8 @@ def _shifted(nodes: list[Node]) -> list[Node]:
             if high + behind <= spec.L2BM_LW:
                 shift = behind
         if shift:
-            node = replace(node, statements=tuple(_moved(node.statements, shift)))
+            code = mapped(node.statements, partial(_moved, shift))
+            node = replace(node, statements=tuple(code))
         if high > low:
             before = (low + shift, high + shift)
         found.append(node)
@@ -315,29 +318,6 @@ def _shifted(nodes: list[Node]) -> list[Node]:
 def _extent(statements: Sequence[m.Statement]) -> Span:
     spans = [span for s in statements for span in access(s).l2bm]
     return (min(a for a, _ in spans), max(b for _, b in spans)) if spans else (0, 0)
-
-
-def _moved(statements: Iterable[m.Statement], by: int) -> Iterator[m.Statement]:
-    def operand(o: object) -> object:
-        return replace(o, addr=o.addr + by) if isinstance(o, m.Operand) and o.space == m.L2BM else o
-
-    for s in statements:
-        if isinstance(s, m.Loop):
-            yield m.Loop(s.count, tuple(_moved(s.body, by)))
-        elif isinstance(s, m.Move):
-            yield replace(s, src=operand(s.src), dst=operand(s.dst))  # type: ignore[arg-type]
-        elif isinstance(s, m.Bundle) and any(
-            isinstance(o, m.Operand) and o.space == m.L2BM for i in s.instructions for o in i.operands
-        ):
-            yield replace(
-                s,
-                instructions=tuple(
-                    replace(i, operands=tuple(operand(o) for o in i.operands))  # type: ignore[misc]
-                    for i in s.instructions
-                ),
-            )
-        else:
-            yield s
 
 
 def _renamed(nodes: list[Node]) -> list[Node]:
@@ -351,25 +331,16 @@ def _renamed(nodes: list[Node]) -> list[Node]:
             if len(taken | tags) + len(mine) <= TAGS:
                 taken |= tags
         free = [tag for tag in spec.MV_TAGS if tag not in taken]
-        names = dict(zip(mine, free))
-        found.append(replace(node, statements=tuple(_retagged(node.statements, names))))
-        recent.append(set(names.values()))
+        names = {0: 0, **dict(zip(mine, free))}
+        code = mapped(node.statements, partial(_retagged, names), names.__getitem__)
+        found.append(replace(node, statements=tuple(code)))
+        recent.append(set(names.values()) - {0})
     return found
 
 
-def _retagged(statements: Iterable[m.Statement], names: Mapping[int, int]) -> Iterator[m.Statement]:
-    for s in statements:
-        if isinstance(s, m.Loop):
-            yield m.Loop(s.count, tuple(_retagged(s.body, names)))
-        elif isinstance(s, m.Move) and s.tag:
-            yield replace(s, tag=names[s.tag])
-        elif isinstance(s, m.Bundle) and any(i.mnemonic == "wait" for i in s.instructions):
-            yield replace(
-                s,
-                instructions=tuple(
-                    m.wait(names[i.operands[0].addr]) if i.mnemonic == "wait" else i  # type: ignore[union-attr]
-                    for i in s.instructions
-                ),
-            )
-        else:
-            yield s
+def _moved(by: int, o: m.Operand) -> m.Operand:
+    return replace(o, addr=o.addr + by) if o.space == m.L2BM else o
+
+
+def _retagged(names: Mapping[int, int], o: m.Operand) -> m.Operand:
+    return replace(o, addr=names[o.addr]) if o.space == m.TAG else o

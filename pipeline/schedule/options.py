@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlsdk.pipeline.schedule.problem import Measure
+from mlsdk.pipeline.ops.clock import Measure
 
 
 @dataclass(frozen=True)

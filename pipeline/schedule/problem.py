@@ -13,15 +13,12 @@ from math import ceil
 from typing import ClassVar
 
 from mlsdk.device import spec
-from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError, ScheduleError
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.placed import Placed, PlacedNode
+from mlsdk.pipeline.ops.clock import Measure
 from mlsdk.pipeline.ops.emitters import ON_HOST, VIEW, emit_anew, fragment_key
 from mlsdk.pipeline.ops.emitters.home import GRAIN, IN_DRAM, LM, Lives, size_of
-
-#: statements -> (steps, LW moved from and to DRAM)
-Measure = Callable[[Sequence[m.Statement]], tuple[int, int]]
 
 GRAINS = spec.LM_WORDS // 2 // GRAIN  # of an LM
 ALL = (1 << GRAINS) - 1

@@ -46,7 +46,7 @@ class Stay:
 
 @dataclass(frozen=True)
 class Schedule:
-    """`lives[p]`: where the operands of the turn at position p are; `address[p]`: (operand, results behind inputs) -> grain."""
+    """`lives[p]`: where the operands of the turn at position p are; the addresses stand in `stays`."""
 
     order: tuple[int, ...]
     stays: tuple[Stay, ...]

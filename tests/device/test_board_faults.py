@@ -306,11 +306,8 @@ def test_a_reset_between_writes_is_told_by_the_write():
         board.write_dram(0, 0, np.ones(1, np.uint64))
 
 
-def test_a_reset_ends_vsm_run_in_the_middle(tmp_path):
-    """From a second shell: the run ends with the message and code 1, and no output."""
-    program = tmp_path / "long.vsm"
-    line = 'imm ui"1" $lr0\nd set $lm0n0c0b0m0p0 1 0000000000000001\n'
-    program.write_text("d get $lm0n0c0b0m0p0 1\n" + line * 60_000 + "d get $lm0n0c0b0m0p0 1\n")
+def running(program):
+    """`mlsdk vsm run` of a long program, which has its board by now."""
     command = [
         sys.executable,
         "-m",
@@ -326,6 +323,15 @@ def test_a_reset_ends_vsm_run_in_the_middle(tmp_path):
     end = time.monotonic() + 60
     while not files().locked() and time.monotonic() < end:
         time.sleep(0.01)
+    return run
+
+
+def test_a_reset_ends_vsm_run_in_the_middle(tmp_path):
+    """From a second shell: the run ends with the message and code 1, and no output."""
+    program = tmp_path / "long.vsm"
+    line = 'imm ui"1" $lr0\nd set $lm0n0c0b0m0p0 1 0000000000000001\n'
+    program.write_text("d get $lm0n0c0b0m0p0 1\n" + line * 60_000 + "d get $lm0n0c0b0m0p0 1\n")
+    run = running(program)
     assert smi("reset", "--force", "0").returncode == 0
     out, err = run.communicate(timeout=60)
     assert (run.returncode, out) == (1, "") and "was reset while this program used it" in err and err.count("\n") == 1
@@ -335,21 +341,7 @@ def test_a_reset_ends_vsm_run_in_the_middle(tmp_path):
 def test_a_signal_leaves_the_board_free(tmp_path, number):
     program = tmp_path / "long.vsm"
     program.write_text("d set $lm0n0c0b0m0p0 1 0000000000000001\n" * 100_000)
-    command = [
-        sys.executable,
-        "-m",
-        "mlsdk.cli.main",
-        "vsm",
-        "run",
-        "--no-check",
-        "--device",
-        "mncore2:0",
-        str(program),
-    ]
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    end = time.monotonic() + 60
-    while not files().locked() and time.monotonic() < end:
-        time.sleep(0.01)
+    run = running(program)
     assert run.poll() is None
     run.send_signal(number)
     _, err = run.communicate(timeout=60)

@@ -14,6 +14,7 @@ from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.plan import Home, Step
+from mlsdk.pipeline.ir.program import mapped
 from mlsdk.pipeline.ops.emitters.asm import Asm, cycle_addresses, source_count, vec
 
 PLACE = 2 * spec.LM_WORDS  # words
@@ -125,10 +126,8 @@ def _bits(operand: m.Operand, loops: tuple[int, ...]) -> tuple[int, int]:
 def settled(statements: Iterable[m.Statement], words: Mapping[int, int]) -> Iterator[m.Statement]:
     """The statements with operands at their true places: operand -> word of LM."""
 
-    def operand(o: object) -> object:
-        if not isinstance(o, m.Operand) or o.space not in LM:
-            return o
-        place = cycle_addresses(o)[0] // PLACE
+    def operand(o: m.Operand) -> m.Operand:
+        place = cycle_addresses(o)[0] // PLACE if o.space in LM else 0
         if not place:
             return o
         by = words[place - 1] - place * PLACE
@@ -137,18 +136,4 @@ def settled(statements: Iterable[m.Statement], words: Mapping[int, int]) -> Iter
         a, b, c, d = o.flat
         return replace(o, addr=o.addr + by if o.addr else 0, flat=(a + by, b + by, c + by, d + by))
 
-    for s in statements:
-        if isinstance(s, m.Loop):
-            yield m.Loop(s.count, tuple(settled(s.body, words)))
-        elif isinstance(s, m.Bundle) and any(
-            isinstance(o, m.Operand) and o.space in LM for i in s.instructions for o in i.operands
-        ):
-            yield replace(
-                s,
-                instructions=tuple(
-                    replace(i, operands=tuple(operand(o) for o in i.operands))  # type: ignore[misc]
-                    for i in s.instructions
-                ),
-            )
-        else:
-            yield s
+    return mapped(statements, operand)
