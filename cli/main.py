@@ -16,6 +16,10 @@ from mlsdk.cli import exit_codes
 COMMANDS: dict[str, tuple[str, str]] = {
     "bisect": ("mlsdk.cli.bisect:bisect", "Find the first node of a compiled function that goes wrong on the board."),
     "build": ("mlsdk.cli.build:build", "Build a workflow; what is in the store is not built again."),
+    "compare": (
+        "mlsdk.cli.compare:compare",
+        "Compare two compiles: options, steps, DRAM bytes, and the nodes that differ.",
+    ),
     "dashboard": ("mlsdk.cli.dashboard.command:dashboard", "Show a codegen_dir, or a store, in the browser."),
     "options": ("mlsdk.cli.options:options", "List the compile options with their values."),
     "run": ("mlsdk.cli.build:run", "Build a workflow, run it on the board, and print its summary."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlsdk.cli.dashboard.index import Index
+from mlsdk.cli.dashboard import differences
 from mlsdk.cli.dashboard.problems import Missing
 from mlsdk.cli.dashboard.sources import BUILD_LIMIT, Source, labels
 from mlsdk.cli.dashboard.tables import Column, Table
@@ -18,19 +18,9 @@ LAYERS = (
     Column("steps_b", "Steps B", "int"),
     Column("delta", "Difference", "delta"),
     Column("ratio", "B / A", "percent"),
+    Column("dram_a", "DRAM A", "bytes"),
+    Column("dram_b", "DRAM B", "bytes"),
     Column("changed", "What else differs", "prose"),
-)
-#: what is told of a layer, before and after; `result`: where its result lies
-CHANGES = ("op", "bound", "emitter", "dtype", "result")
-TOTALS = (
-    ("Steps", "steps", "int"),
-    ("Instruction steps", "pe_steps", "int"),
-    ("DRAM bytes", "dram_bytes", "bytes"),
-    ("Operations", "flops", "scaled"),
-    ("Layers", "layers", "int"),
-    ("Values in LM", "stays", "int"),
-    ("Layers on the host", "host", "int"),
-    ("LM high water", "lm_bytes", "bytes"),
 )
 
 
@@ -62,7 +52,7 @@ def compare(view: View) -> dict[str, Any]:
     a, b = view.site.named(first), view.site.named(second)
     troubles: list[str] = []
     left, right = view.site.indexes.of(a), view.site.indexes.of(b)
-    rows = _layers(left, right)
+    rows = differences.layers(left, right)
     shown = [row for row in rows if row["steps_a"] or row["steps_b"]]
     return {
         "troubles": troubles,
@@ -71,7 +61,7 @@ def compare(view: View) -> dict[str, Any]:
         "b": second,
         "title_a": a.title,
         "title_b": b.title,
-        "totals": _totals(left, right),
+        "totals": differences.totals(left, right),
         "options": attempt(troubles, lambda: _options(a, b)),
         "layers": Table("layers", LAYERS, shown[:ROW_LIMIT]),
         "same": sum(not row["delta"] and not row["changed"] for row in rows),
@@ -80,65 +70,6 @@ def compare(view: View) -> dict[str, Any]:
     }
 
 
-def _sums(index: Index) -> dict[str, Any]:
-    return index.row(
-        "SELECT sum(steps) AS steps, sum(pe_steps) AS pe_steps, sum(dram_bytes) AS dram_bytes, sum(flops) AS flops, "
-        "count(*) AS layers, max(lm_bytes) AS lm_bytes, sum(kind = 'host') AS host, "
-        "(SELECT count(*) FROM stay) AS stays FROM layer"
-    ) or {}  # fmt: skip
-
-
-def _totals(left: Index, right: Index) -> list[dict[str, Any]]:
-    a, b = _sums(left), _sums(right)
-    return [
-        {
-            "label": label,
-            "kind": kind,
-            "a": a[key],
-            "b": b[key],
-            "ratio": b[key] / a[key] if a[key] and b[key] is not None else None,
-        }
-        for label, key, kind in TOTALS
-    ]
-
-
-def _layers(left: Index, right: Index) -> list[dict[str, Any]]:
-    """Layers of both, matched by name; the largest differences first. `changed`: what else, before and after."""
-    query = (
-        "SELECT name, op, steps, bound, layout, kind AS emitter, dtype, flops, "
-        "iif(location LIKE 'lm%', 'LM', iif(location LIKE 'DRAM%', 'DRAM', '')) AS result FROM layer"
-    )
-    a = {row["name"]: row for row in left.rows(query)}
-    b = {row["name"]: row for row in right.rows(query)}
-    rows = []
-    for name in dict.fromkeys([*a, *b]):
-        x, y = a.get(name), b.get(name)
-        steps_a, steps_b = (one["steps"] if one else None for one in (x, y))
-        both = x is not None and y is not None
-        changed = [f"{k} {x[k] or '–'} → {y[k] or '–'}" for k in CHANGES if x and y and x[k] != y[k]]
-        changed += [k for k in ("layout", "flops") if x and y and x[k] != y[k]]
-        rows.append(
-            {
-                "name": name,
-                "op": (x or y or {})["op"],
-                "steps_a": steps_a,
-                "steps_b": steps_b,
-                "delta": (steps_b or 0) - (steps_a or 0),
-                "ratio": steps_b / steps_a if steps_a and steps_b is not None else None,
-                "changed": ", ".join(changed) if both else "only in A" if x else "only in B",
-            }
-        )
-    rows.sort(key=lambda row: -abs(row["delta"]))
-    return rows
-
-
 def _options(a: Source, b: Source) -> Table:
-    """A build knows those that could change what its phases gave; what only one side knows is no difference."""
-    left, right = options_of(a), options_of(b)
-    rows = [
-        {"name": name, "a": left.get(name), "b": right.get(name)}
-        for name in sorted(left.keys() & right.keys())
-        if left.get(name) != right.get(name)
-    ]
     columns = (Column("name", "Option", "code"), Column("a", "A", "code"), Column("b", "B", "code"))
-    return Table("options", columns, list(rows))
+    return Table("options", columns, differences.options(options_of(a), options_of(b)))
