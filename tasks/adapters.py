@@ -9,7 +9,9 @@ takes and gives the values of `pipeline/ir`, and this file turns those into byte
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +20,12 @@ from mlsdk.tasks import variables
 from mlsdk.tasks.near import nearest
 
 if TYPE_CHECKING:
+    from mlsdk.pipeline.ops.simulation import Helpers
     from mlsdk.tasks.session import Services
     from mlsdk.tasks.traced import Program
+
+#: of what is kept of a simulated node
+FORM = 2
 
 Inputs = Mapping[str, bytes]
 Options = Mapping[str, Any]
@@ -72,7 +78,6 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
     from mlsdk.pipeline.simulate import measure
 
     fixed = fixed_from_json(inputs["placements.json"]) if "placements.json" in inputs else {}
-    known = Simulations(services) if services else None
     told = LayoutOptions(
         options["float_dtype"],
         fixed,
@@ -85,11 +90,10 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
         planner=options["layout_planner"],
         measure=measure,
         trials=_trials(options),
-        known=known,
     )
-    placed, history = plan(Graph.from_onnx(inputs["model.onnx"]), told)
-    if known:
-        known.memory.flush()
+    with simulations(services) as (known, helpers):
+        wanted = replace(told, known=known, helpers=helpers)
+        placed, history = plan(Graph.from_onnx(inputs["model.onnx"]), wanted)
     return {
         "placed.json": placed.to_json(),
         "layout.html": reports.layout_page(placed),
@@ -99,8 +103,21 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
     }
 
 
+@contextmanager
+def simulations(services: Services | None) -> Iterator[tuple[Simulations | None, Helpers | None]]:
+    """What a phase has for node simulations: costs that are kept, and processes that count beside this one."""
+    from mlsdk.pipeline.simulate.helpers import Processes
+
+    if services is None:
+        yield None, None
+        return
+    known = Simulations(services)
+    with known.memory, Processes(services.processes) as helpers:
+        yield known, helpers
+
+
 class Simulations:
-    """Steps of nodes that a compile has counted, for later ones; of another version of the emitters, none."""
+    """Costs of nodes that a compile has counted, for later ones; of another version of the emitters, none."""
 
     def __init__(self, services: Services) -> None:
         from mlsdk.tasks.phases import PHASES, code_digest
@@ -108,7 +125,8 @@ class Simulations:
         self.memory = services.memory("node_simulation")
         phases = [PHASES[name] for name in ("LayoutPlan", "Simulate", "Emit")]
         paths = tuple(sorted({path for phase in phases for path in phase.code}))
-        self.version = {"versions": [phase.version for phase in phases], **code_digest(paths)}
+        versions = [FORM, *(phase.version for phase in phases)]
+        self.version = {"versions": versions, **code_digest(paths)}
 
     def recall_many(self, keys: Sequence[Any]) -> list[Any | None]:
         return self.memory.recall_many([{**key, **self.version} for key in keys])
@@ -155,7 +173,8 @@ def schedule(inputs: Inputs, options: Options, services: Services) -> Outputs:
         number("CODEGEN_SA_STEPS", options["sa_expected_run_iters"], 0),
         any(variables.is_set(options["envs"], f"CODEGEN_USE_{kind}MERGE") for kind in ("", "PARALLEL_")),
     )
-    plan = scheduled(placed, wishes, record)
+    with simulations(services) as (known, helpers):
+        plan = scheduled(placed, replace(wishes, known=known, helpers=helpers), record)
     return {
         "plan.json": plan.to_json(),
         "l3ir.txt": reports.l3ir_text(placed, plan),

@@ -61,7 +61,8 @@ OPTIONS: dict[str, Option] = {
         Option("envs", {}, Variables(), "environment variables for this compile", ALL_BELOW_TRACE,
                "those named CODEGEN_ have a table of their own"),
         Option("backprop", False, Flag(), "training by the older exporter's interface", ("OptimizeOnnx",), NO_EFFECT),
-        Option("num_threads", None, Count(1, 4096, automatic=True), "compiler threads", (), NO_EFFECT),
+        Option("num_threads", None, Count(1, 4096, automatic=True), "processes that count nodes at once; none given, or -1: as "
+               "many as there are idle processors. It changes no result"),
         Option("out_onnx", None, Path(), "where to copy the compiled ONNX"),
         Option("option_json", None, Path(), "a preset, or a JSON file with options; those given directly win"),
     )

@@ -13,7 +13,7 @@ import importlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -207,6 +207,8 @@ class PhaseTask(ContentTask):
 
     def compute(self, inputs: Mapping[str, bytes], services: Services) -> Mapping[str, bytes]:
         resolved = self._resolved()
+        threads = resolved.values["num_threads"]
+        services = replace(services, processes=None if threads == -1 else threads)
         try:
             with variables.applied(resolved.values["envs"]):
                 return imported(self.row.function)(inputs, resolved.of_phase(self.row.name), services)

@@ -40,6 +40,7 @@ class Services:
     memory: Callable[[str], Memory]  # remembered answers, such as node simulations
     # a few words about what is going on now; of "run 3 of 8" the visualiser also shows how far that is
     status: Callable[[str], None]
+    processes: int | None = None  # that may compute at once, for what is simulated; None: as many as are free
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, VIEW, ZERO, Place
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, choose_lane, spread
 from mlsdk.pipeline.layout.pins import Pins, scheme_of
 from mlsdk.pipeline.ops.clock import Measure
+from mlsdk.pipeline.ops.simulation import Helpers, Known
 from mlsdk.pipeline.ops.table import run as run_operator
 
 T = TypeVar("T")
@@ -43,21 +44,13 @@ class Fixed:
     scheme: Scheme | None = None
 
 
-class Known(Protocol):
-    """Steps of nodes that were counted before, perhaps by another compile: JSON data under JSON data."""
-
-    def recall_many(self, keys: Sequence[Any]) -> list[Any | None]: ...
-
-    def remember(self, key: Any, value: Any) -> None: ...
-
-
 @dataclass(frozen=True)
 class LayoutOptions:
     """`fixed`: where inputs and outputs lie, by name; the name of an input stands for wherever that one comes to lie.
     `on_host`: operators that the host computes. What rules could decide in several ways, for a search to try: `wishes`,
     where inputs and results are to lie, and `ways`, by a result, which of the ways of its rule to take. `planner` names the
     search (search.py); lpz makes so many `trials`, and counts steps and LW of emitted nodes by `measure`, unless they are
-    `known`. `pins`: layouts that the user wants."""
+    `known`, perhaps with `helpers`. `pins`: layouts that the user wants."""
 
     float_dtype: str = "float"
     fixed: Mapping[str, Fixed | str] = field(default_factory=dict)
@@ -67,6 +60,7 @@ class LayoutOptions:
     measure: Measure | None = None
     trials: int = 0
     known: Known | None = None
+    helpers: Helpers | None = None
     wishes: Mapping[str, Scheme] = field(default_factory=dict)
     ways: Mapping[str, int] = field(default_factory=dict)
 

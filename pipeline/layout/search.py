@@ -16,15 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
 
 from mlsdk.errors import LayoutError, MLSDKError
 from mlsdk.pipeline.ir.graph import Graph
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, local_rows, spread
-from mlsdk.pipeline.layout.planner import Event, Known, LayoutOptions, Planner
-from mlsdk.pipeline.ops.clock import Measure
-from mlsdk.pipeline.ops.emitters import emit, fragment_key
+from mlsdk.pipeline.layout.planner import Event, LayoutOptions, Planner
+from mlsdk.pipeline.ops.simulation import Simulation
 
 #: trials of lpz by the option simulation_mode; `fake` counts nothing
 TRIALS = {"fake": 0, "fast": 12, "default": 40, "auto": 40, "best": 150, "full": 600}
@@ -121,8 +119,8 @@ class State:
 def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]]:
     if options.measure is None or not options.trials:
         return legacy(graph, options)
-    costs = Costs(options.measure, options.known)
-    best = _state(graph, options, costs)
+    simulation = Simulation(options.measure, options.known, options.helpers)
+    best = _state(graph, options, simulation)
     told: list[Event] = []
     tried: set[str] = set()
     left, improved = options.trials, True
@@ -140,7 +138,7 @@ def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]
                 ways={**best.options.ways, **candidate.ways},
             )
             try:
-                found = _state(graph, chosen, costs)
+                found = _state(graph, chosen, simulation)
             except MLSDKError as error:  # the rules or an emitter cannot do that
                 told.append(Event(candidate.kind, "", f"tried, and not possible: {error}"))
                 left -= 1
@@ -156,55 +154,17 @@ def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]
     return best.placed, (*told, *best.history)
 
 
-def _state(graph: Graph, options: LayoutOptions, costs: Costs) -> State:
+def _state(graph: Graph, options: LayoutOptions, simulation: Simulation) -> State:
     planner = Planner(graph, options)
     placed, history = planner.run()
-    return State(placed, history, dict(planner.ways), options, costs.of(placed))
+    return State(placed, history, dict(planner.ways), options, _steps(placed, simulation))
 
 
-class Costs:
-    """Exact steps of nodes: emitted, and counted. What was counted once is known by its content, here and in `known`."""
-
-    def __init__(self, measure: Measure, known: Known | None = None):
-        self.measure, self.known = measure, known
-
-    def of(self, placed: Placed) -> dict[str, int]:
-        """Steps by node. Raises what an emitter cannot do."""
-        turns = {p.node.name: p for p in placed.nodes if p.emitter not in (VIEW, ON_HOST)}
-        keys = {name: fragment_key(p, placed.values) for name, p in turns.items()}
-        self._recall({key: turns[name] for name, key in keys.items() if (self.measure, key) not in _STEPS}, placed)
-        for name, key in keys.items():
-            if (self.measure, key) not in _STEPS:
-                self._count(key, turns[name], placed)
-        return {
-            p.node.name: _STEPS[self.measure, keys[p.node.name]] if p.node.name in keys else 0 for p in placed.nodes
-        }
-
-    def _recall(self, nodes: Mapping[str, PlacedNode], placed: Placed) -> None:
-        if self.known is None or not nodes:
-            return
-        answers = self.known.recall_many([_facts(key, p, placed) for key, p in nodes.items()])
-        _STEPS.update({(self.measure, key): known["steps"] for key, known in zip(nodes, answers) if known is not None})
-
-    def _count(self, key: str, p: PlacedNode, placed: Placed) -> None:
-        steps, dram_lw = self.measure(emit(p, placed.values).statements)
-        _STEPS[self.measure, key] = steps
-        if self.known is not None:
-            self.known.remember(_facts(key, p, placed), {"steps": steps, "dram_lw": dram_lw})
-
-
-_STEPS: dict[tuple[Measure, str], int] = {}
-
-
-def _facts(key: str, p: PlacedNode, placed: Placed) -> dict[str, Any]:
-    """What `known` keeps a node under: what its instructions depend on, as a digest, and what a reader wants to know."""
-
-    def of(names: Sequence[str]) -> list[str]:
-        values = [placed.values[name] for name in names if name]
-        return [f"{v.device_dtype}[{','.join(map(str, v.shape))}] {v.layout}" for v in values]
-
-    operands = {"inputs": of(p.node.inputs), "outputs": of(p.node.outputs)}
-    return {"fragment": key, "op": p.node.op, "emitter": p.emitter, **operands}
+def _steps(placed: Placed, simulation: Simulation) -> dict[str, int]:
+    """Steps by node. Raises what an emitter cannot do."""
+    turns = [p for p in placed.nodes if p.emitter not in (VIEW, ON_HOST)]
+    counted = {p.node.name: cost.steps for p, cost in zip(turns, simulation.in_dram(turns, placed.values))}
+    return {p.node.name: counted.get(p.node.name, 0) for p in placed.nodes}
 
 
 def _mark(state: State, candidate: Candidate) -> str:

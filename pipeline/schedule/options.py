@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlsdk.pipeline.ops.clock import Measure
+from mlsdk.pipeline.ops.simulation import Helpers, Known
 
 
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """`measure`: how steps and DRAM traffic of instructions are counted; every scheduler but always_from_dram needs it.
+    """`measure`: how steps and DRAM traffic of instructions are counted; every scheduler but always_from_dram needs it. `known`:
+    costs that were counted before; `helpers`: who counts beside this process.
     `sram_budget`: the part of each LM that may be used. `beam_*`: of the search for an order: candidates that go on, turns at
     most (-1: no limit), and turns without a better one after which it ends. `sa_steps`: rounds of annealing. `merge`:
     neighbouring nodes overlap (pipeline/ops/overlap.py)."""
@@ -22,3 +24,5 @@ class ScheduleOptions:
     beam_prune_limit: int = 3
     sa_steps: int = 1000
     merge: bool = False
+    known: Known | None = None
+    helpers: Helpers | None = None

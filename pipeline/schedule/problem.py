@@ -6,38 +6,18 @@ not known to the emitter raises EmitError there; that candidate does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
-from typing import ClassVar
 
-from mlsdk.device import spec
-from mlsdk.errors import EmitError, ScheduleError
+from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.image import Image
-from mlsdk.pipeline.ir.placed import Placed, PlacedNode
-from mlsdk.pipeline.ops.clock import Measure
-from mlsdk.pipeline.ops.emitters import ON_HOST, VIEW, emit_anew, fragment_key
+from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
 from mlsdk.pipeline.ops.emitters.home import GRAIN, IN_DRAM, LM, Lives, size_of
+from mlsdk.pipeline.ops.simulation import GRAINS, Cost, Simulation
 
-GRAINS = spec.LM_WORDS // 2 // GRAIN  # of an LM
 ALL = (1 << GRAINS) - 1
-#: LW that all DRAMs together move in a step
-DRAM_LW = spec.GROUPS * spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Of a node: steps, DRAM traffic in LW, and the grains of LM0 and LM1 that it writes for itself, a bit each."""
-
-    steps: int
-    dram_lw: int
-    scratch: tuple[int, int] = (0, 0)
-
-    @property
-    def total(self) -> float:
-        """Steps, and those for which its traffic keeps the DRAMs busy."""
-        return self.steps + self.dram_lw / DRAM_LW
 
 
 @dataclass(frozen=True)
@@ -61,9 +41,13 @@ class Turn:
     after: tuple[int, ...]
 
 
+#: a turn, its operands and its results in an LM (number, LM), and the results that do not go to DRAM
+Where = tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], tuple[int, ...]]
+
+
 class Problem:
-    """`cost_of(turn, lives)` gives a candidate's cost, or None where there is none. `capacity`: grains of an LM that may be
-    used."""
+    """`cost_of(turn, lives)` gives a candidate's cost, or None where there is none; `costs_of` gives those of many. `capacity`:
+    grains of an LM that may be used."""
 
     def __init__(
         self,
@@ -71,13 +55,14 @@ class Problem:
         items: Sequence[Item],
         cost_of: Callable[[int, Lives], Cost | None],
         capacity: int = GRAINS,
+        costs_of: Callable[[Sequence[tuple[int, Lives]]], Sequence[Cost | None]] | None = None,
     ):
         self.turns, self.items, self.capacity = tuple(turns), tuple(items), capacity
-        self._cost_of = cost_of
+        self._costs_of = costs_of or (lambda asked: [cost_of(*one) for one in asked])
         self._costs: dict[tuple[int, Lives], Cost | None] = {}
         self._gains: dict[tuple[int, int], float | None] = {}
         self._reads: dict[tuple[int, int, int], bool] = {}
-        self._found: dict[tuple, tuple[Lives, Cost | None]] = {}
+        self._found: dict[Where, tuple[Lives, Cost | None]] = {}
 
     @cached_property
     def maker(self) -> list[tuple[int, int]]:
@@ -100,8 +85,14 @@ class Problem:
     def cost(self, turn: int, lives: Lives) -> Cost | None:
         key = turn, lives
         if key not in self._costs:
-            self._costs[key] = self._cost_of(turn, lives)
+            self.learn([key])
         return self._costs[key]
+
+    def learn(self, asked: Iterable[tuple[int, Lives]]) -> None:
+        """Find the costs of candidates together, which is quicker than one after another."""
+        new = [key for key in dict.fromkeys(asked) if key not in self._costs]
+        if new:
+            self._costs.update(zip(new, self._costs_of(new)))
 
     def in_dram(self, turn: int) -> Cost:
         """A node whose operands are all in DRAM: what every node can."""
@@ -109,6 +100,7 @@ class Problem:
 
     @cached_property
     def _in_dram(self) -> list[Cost]:
+        self.learn((turn, IN_DRAM) for turn in range(len(self.turns)))
         found = [self.cost(turn, IN_DRAM) for turn in range(len(self.turns))]
         assert all(cost is not None for cost in found)
         return found  # type: ignore[return-value]
@@ -120,15 +112,14 @@ class Problem:
             (self.capacity - c.scratch[0].bit_count(), self.capacity - c.scratch[1].bit_count()) for c in self._in_dram
         ]
 
-    def candidate(
-        self, turn: int, reads: tuple[tuple[int, int], ...], keeps: tuple[tuple[int, int], ...], only: tuple[int, ...]
-    ) -> tuple[Lives, Cost | None]:
-        """`lives` and its cost."""
-        key = turn, reads, keeps, only
-        if key not in self._found:
-            lives = self.lives(turn, reads, keeps, only)
-            self._found[key] = lives, self.cost(turn, lives)
-        return self._found[key]
+    def candidates(self, asked: Sequence[Where]) -> list[tuple[Lives, Cost | None]]:
+        """`lives` and the cost of each."""
+        new = [where for where in asked if where not in self._found]
+        if new:
+            lives = {where: self.lives(*where) for where in new}
+            self.learn((where[0], mine) for where, mine in lives.items())
+            self._found.update({where: (mine, self.cost(where[0], mine)) for where, mine in lives.items()})
+        return [self._found[where] for where in asked]
 
     def lives(
         self, turn: int, reads: Sequence[tuple[int, int]] = (), keeps: Sequence[tuple[int, int]] = (), only=()
@@ -157,6 +148,29 @@ class Problem:
             self._reads[key] = (self.read_gain(turn, operand, bank) or 0) > 0
         return self._reads[key]
 
+    def learn_gains(self) -> None:
+        """What `gain` of every item asks for, in few turns."""
+        each = [
+            (item, bank) for item, one in enumerate(self.items) if 0 < one.grains <= self.capacity for bank in (0, 1)
+        ]
+        self.learn(
+            (t, self.lives(t, [(i, bank)]))
+            for item, bank in each
+            for t, i in self.readers[item]
+            if self.turns[t].alike[i]
+        )
+        self.learn(self._kept(item, bank) for item, bank in each if self._reading(item, bank))
+
+    def _reading(self, item: int, bank: int) -> list[tuple[int, int]]:
+        """(turn, operand) that read an item better in an LM."""
+        return [(t, i) for t, i in self.readers[item] if self.reads(t, i, bank)]
+
+    def _kept(self, item: int, bank: int) -> tuple[int, Lives]:
+        """The maker of an item, which leaves it in an LM, and in DRAM for those that do not read it there."""
+        turn, result = self.maker[item]
+        everywhere = self.items[item].wanted or len(self._reading(item, bank)) < len(self.readers[item])
+        return turn, self.lives(turn, (), [(result, bank)], [] if everywhere else [result])
+
     def gain(self, item: int, bank: int) -> float | None:
         """About what is saved if an item lives in an LM until its last use; None where nobody reads it there, or steps are
         lost."""
@@ -166,14 +180,12 @@ class Problem:
         return self._gains[key]
 
     def _gain(self, item: int, bank: int) -> float | None:
-        turn, result = self.maker[item]
         if not self.items[item].grains or self.items[item].grains > self.capacity:
             return None
-        some = [(t, i) for t, i in self.readers[item] if self.reads(t, i, bank)]
+        some = self._reading(item, bank)
         if not some:
             return None
-        only = [] if self.items[item].wanted or len(some) < len(self.readers[item]) else [result]
-        changed = [(turn, self.lives(turn, (), [(result, bank)], only))]
+        changed = [self._kept(item, bank)]
         changed += [(t, self.lives(t, [(i, bank)])) for t, i in some]
         pairs = [(self.in_dram(t), self.cost(t, mine)) for t, mine in changed]
         if any(c is None for _, c in pairs) or sum(c.steps - before.steps for before, c in pairs if c) > 0:
@@ -184,7 +196,7 @@ class Problem:
 # ---- of a placed graph --------------------------------------------------------------------------------------------
 
 
-def problem_of(placed: Placed, measure: Measure, budget: float = 1.0) -> Problem:
+def problem_of(placed: Placed, simulation: Simulation, budget: float = 1.0) -> Problem:
     """The problem of a graph; `budget`: the part of each LM that may be used. ScheduleError where a node alone needs more."""
     nodes = [p for p in placed.nodes if p.emitter != VIEW]
     base = bases(placed)
@@ -214,7 +226,8 @@ def problem_of(placed: Placed, measure: Measure, budget: float = 1.0) -> Problem
                 tuple(sorted({made_by[s] for s in sources if s in made_by})),
             )
         )
-    problem = Problem(turns, items, Simulation(placed, nodes, measure), int(GRAINS * budget))
+    costs = NodeCosts(placed, nodes, simulation)
+    problem = Problem(turns, items, costs, int(GRAINS * budget), costs.many)
     check_budget(problem, budget)
     return problem
 
@@ -238,41 +251,30 @@ def _alike(view: Image, base: Image) -> bool:
     return view is base or form(view) == form(base)
 
 
-class Simulation:
-    """Costs by emission; equal nodes are emitted once in a process. Fragments are not kept: those of candidates are many."""
+class NodeCosts:
+    """Costs of the turns of a graph."""
 
-    _known: ClassVar[dict[tuple[Measure, str], Cost | None]] = {}
-
-    def __init__(self, placed: Placed, nodes: Sequence[PlacedNode], measure: Measure):
-        self.placed, self.nodes, self.measure = placed, nodes, measure
+    def __init__(self, placed: Placed, nodes: Sequence[PlacedNode], simulation: Simulation):
+        self.placed, self.nodes, self.simulation = placed, nodes, simulation
 
     def __call__(self, turn: int, lives: Lives) -> Cost | None:
-        node = self.nodes[turn]
-        if node.emitter == ON_HOST:  # other programs may run meanwhile
-            return Cost(0, 0, (ALL, ALL)) if lives == IN_DRAM else None
-        key = self.measure, fragment_key(node, self.placed.values, lives)
-        if key not in self._known:
-            self._known[key] = self._emit(node, lives)
-        return self._known[key]
+        return self.many([(turn, lives)])[0]
 
-    def _emit(self, node: PlacedNode, lives: Lives) -> Cost | None:
-        try:
-            fragment = emit_anew(node, self.placed.values, lives)
-        except EmitError:
-            if lives == IN_DRAM:
-                raise
-            return None
-        steps, dram_lw = self.measure(fragment.statements)
-        return Cost(steps, dram_lw, tuple(_grains(fragment.written.get((space, 0), 0)) for space in LM))  # type: ignore[arg-type]
-
-
-def _grains(lw: int) -> int:
-    """Bits of LW -> bits of grains."""
-    found = 0
-    for grain in range(GRAINS):
-        if lw >> grain * GRAIN & (1 << GRAIN) - 1:
-            found |= 1 << grain
-    return found
+    def many(self, asked: Sequence[tuple[int, Lives]]) -> list[Cost | None]:
+        """Of several turns at once, which may be counted side by side."""
+        questions = [(self.nodes[turn], lives) for turn, lives in asked]
+        told = [at for at, (node, _) in enumerate(questions) if node.emitter != ON_HOST]
+        found: list[Cost | None] = [
+            Cost(0, 0, (ALL, ALL))
+            if lives == IN_DRAM
+            else None  # of a node of the host: other programs may run meanwhile
+            for _, lives in questions
+        ]
+        for at, answer in zip(told, self.simulation.of([questions[at] for at in told], self.placed.values)):
+            found[at] = answer
+            if answer is None and questions[at][1] == IN_DRAM:
+                (found[at],) = self.simulation.in_dram([questions[at][0]], self.placed.values)  # raises what is wrong
+        return found
 
 
 def check_budget(problem: Problem, budget: float) -> None:

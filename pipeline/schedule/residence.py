@@ -209,18 +209,21 @@ def _places(
         count = hits.get((m.position, m.result))
         if count is not None and count == len(m.uses) and not (problem.items[m.item].wanted and m.first):
             only.setdefault(m.position, set()).add(m.result)
-    lives: list[Lives] = []
+    found = problem.candidates(
+        [
+            (turn, tuple(reads.get(p, ())), tuple(keeps.get(p, ())), tuple(sorted(only.get(p, ()))))
+            for p, turn in enumerate(order)
+        ]
+    )
     costs: list[Cost] = []
     trouble = set()
-    for position, turn in enumerate(order):
-        r, k, o = reads.get(position, ()), keeps.get(position, ()), only.get(position, ())
-        mine, cost = problem.candidate(turn, tuple(r), tuple(k), tuple(sorted(o)))
+    for position, (turn, (_, cost)) in enumerate(zip(order, found)):
         if cost is None:
+            r = reads.get(position)
             trouble.add((position, r[-1][0]) if r else (position, -1))
             cost = problem.in_dram(turn)
-        lives.append(mine)
         costs.append(cost)
-    return lives, costs, trouble
+    return [lives for lives, _ in found], costs, trouble
 
 
 def _addresses(problem: Problem, costs: Sequence[Cost], stays: Sequence[Stay], pack: Pack) -> set[int]:

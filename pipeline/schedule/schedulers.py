@@ -8,6 +8,7 @@ from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.placed import VIEW, Placed
 from mlsdk.pipeline.ir.plan import Home, Plan, Step
 from mlsdk.pipeline.ops.emitters.home import GRAIN, LM
+from mlsdk.pipeline.ops.simulation import Simulation
 from mlsdk.pipeline.schedule.addresses import assign
 from mlsdk.pipeline.schedule.always_from_dram import always_from_dram
 from mlsdk.pipeline.schedule.auto_recompute_sa import auto_recompute_sa
@@ -40,7 +41,10 @@ def schedule(placed: Placed, options: ScheduleOptions | None = None, record: Rec
     elif options.measure is None:
         raise ScheduleError(f"the scheduler {options.scheduler} compares costs; give ScheduleOptions a `measure`")
     else:
-        problem = problem_of(placed, options.measure, options.sram_budget)
+        simulation = Simulation(options.measure, options.known, options.helpers)
+        problem = problem_of(placed, simulation, options.sram_budget)
+        if found is not always_from_dram:
+            problem.learn_gains()
         best, plain = found(problem, options, record or Record()), in_dram(problem)
         steps = steps_of(placed, problem, best if best.steps <= plain.steps else plain)
     slots, segments = assign(placed, steps)

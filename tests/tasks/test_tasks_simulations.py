@@ -1,4 +1,4 @@
-"""What LayoutPlan's search counts is kept in the store, for later compiles, and for `mlsdk store query`."""
+"""What the searches of LayoutPlan and Schedule count is kept in the store, for later compiles, and for `mlsdk store query`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pytest
 
 from mlsdk.pipeline import simulate
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
-from mlsdk.pipeline.layout import search
+from mlsdk.pipeline.ops.simulation import Simulation
 from mlsdk.tasks import adapters, options, phases
 from mlsdk.tasks.session import Services
 
-layout_plan = adapters.layout_plan  # the real one: the tests here run with stand-ins
+# the real ones: the tests here run with stand-ins
+layout_plan, schedule = adapters.layout_plan, adapters.schedule
 
 
 def model() -> bytes:
@@ -25,18 +26,27 @@ def model() -> bytes:
 
 
 @pytest.fixture
-def count(store, monkeypatch):
-    """LayoutPlan as another process runs it: the number of nodes that it counted, and its plan."""
+def phase(store, monkeypatch):
+    """A phase as another process runs it: the number of nodes that it counted, and what it gives."""
     counted = []
     real = simulate.measure
     monkeypatch.setattr(simulate, "measure", lambda statements: counted.append(1) or real(statements))
 
-    def run(**given):
-        monkeypatch.setattr(search, "_STEPS", {})
+    def run(name, function, inputs, given):
+        monkeypatch.setattr(Simulation, "_answers", {})
         counted.clear()
-        wanted = options.resolve({"float_dtype": "mixed", **given}).of_phase("LayoutPlan")
-        outputs = layout_plan({"model.onnx": model()}, wanted, Services(store.memory, lambda words: None))
-        return len(counted), outputs["placed.json"]
+        wanted = options.resolve(given).of_phase(name)
+        outputs = function(inputs, wanted, Services(store.memory, lambda words: None))
+        return len(counted), outputs
+
+    return run
+
+
+@pytest.fixture
+def count(phase):
+    def run(**given):
+        number, outputs = phase("LayoutPlan", layout_plan, {"model.onnx": model()}, {"float_dtype": "mixed", **given})
+        return number, outputs["placed.json"]
 
     return run
 
@@ -53,3 +63,19 @@ def test_simulations_are_kept_and_can_be_asked_for(store, count, monkeypatch):
     emit = phases.PHASES["Emit"]
     monkeypatch.setitem(phases.PHASES, "Emit", dataclasses.replace(emit, version=emit.version + 1))
     assert count() == (first, plan)
+
+
+def test_schedulers_know_it_too(store, phase, count):
+    _, placed = count()
+
+    def scheduled(scheduler):
+        number, outputs = phase("Schedule", schedule, {"placed.json": placed}, {"scheduler": scheduler})
+        return number, outputs["plan.json"]
+
+    before = len(store.query("SELECT op FROM node_simulations"))
+    first, plan = scheduled("spill_opt")
+    rows = store.query("SELECT op, steps, node FROM node_simulations")
+    assert first >= 1 and len(rows) > before + first - 1
+    assert any(" in lm" in row["node"] for row in rows)
+    assert scheduled("spill_opt") == (0, plan)
+    assert scheduled("reuse_consecutive")[0] == 0

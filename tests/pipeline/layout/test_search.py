@@ -15,9 +15,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from mlsdk.errors import LayoutError, MLSDKError
-from mlsdk.pipeline.layout import PLANNERS, LayoutOptions, plan, search
+from mlsdk.pipeline.layout import PLANNERS, LayoutOptions, plan
 from mlsdk.pipeline.layout.planner import Planner
-from mlsdk.pipeline.layout.search import Costs, _candidates, _state
+from mlsdk.pipeline.layout.search import _candidates, _state
+from mlsdk.pipeline.ops.simulation import Simulation
 from mlsdk.pipeline.optimize import optimize
 from mlsdk.pipeline.simulate import measure
 from mlsdk.pipeline.trace import trace
@@ -103,7 +104,7 @@ def test_no_choice_changes_a_result(name, dtype, seed):
     """Choices at random, the bad ones too, each on top of those before."""
     graph, inputs, want = network(name)
     rng = random.Random(f"{name} {dtype} {seed}")
-    state = _state(graph, LayoutOptions(dtype), costs := Costs(lambda statements: (len(statements), 0)))
+    state = _state(graph, LayoutOptions(dtype), costs := Simulation(lambda statements: (len(statements), 0)))
     for _ in range(8):
         candidates = sorted(_candidates(state, graph), key=lambda c: (c.kind, c.nodes))
         if not candidates:
@@ -142,7 +143,7 @@ def test_what_a_search_has_counted_the_next_one_knows(monkeypatch):
         return counted[-1]
 
     def searched(known):
-        monkeypatch.setattr(search, "_STEPS", {})  # as in another process
+        monkeypatch.setattr(Simulation, "_answers", {})  # as in another process
         counted.clear()
         return plan(graph, LayoutOptions("mixed", measure=counts, trials=12, known=known))[0].to_json()
 
@@ -159,8 +160,8 @@ def test_what_a_search_has_counted_the_next_one_knows(monkeypatch):
 
 def test_costs_of_another_measure_are_others():
     graph, *_ = network("block")
-    one = _state(graph, LayoutOptions("mixed"), Costs(lambda statements: (1, 0)))
-    two = _state(graph, LayoutOptions("mixed"), Costs(lambda statements: (2, 0)))
+    one = _state(graph, LayoutOptions("mixed"), Simulation(lambda statements: (1, 0)))
+    two = _state(graph, LayoutOptions("mixed"), Simulation(lambda statements: (2, 0)))
     assert two.total == 2 * one.total > 0
 
 

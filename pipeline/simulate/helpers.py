@@ -1,0 +1,151 @@
+"""Processes that count nodes beside this one: `python -m mlsdk.pipeline.simulate.helpers`, one question and one answer a line.
+
+They are started when the first nodes took a while and many are left, and end with the phase. Each is a fresh interpreter: a fork
+hangs after torch has computed. An answer does not depend on who counts; what a process that died had taken is counted here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import IO
+
+from mlsdk.pipeline.ir.placed import Placed
+from mlsdk.pipeline.ops.emitters.home import Lives
+from mlsdk.pipeline.ops.simulation import Answer, Count, Question, Values, count, from_data, to_data
+from mlsdk.pipeline.simulate.simulate import measure
+
+#: seconds after which others are asked, nodes that have to be left then, and nodes that one takes at a time
+PATIENCE, LEAST, PIECE = 0.3, 8, 2
+
+
+class Processes:
+    """`processes` in all, this one among them; None: as many as there are processors that nobody uses."""
+
+    def __init__(self, processes: int | None = None):
+        self.most = processes if processes is not None else 1 + idle_processors()
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._started:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):  # what it did not read any more
+                    pipe.close()  # type: ignore[union-attr]
+        self._started.clear()
+
+    def counted(self, questions: Sequence[Question], values: Values, here: Count) -> list[Answer]:
+        """The answers. This process takes from the front, the others from the back."""
+        found: dict[int, Answer] = {}
+        left = deque(range(len(questions)))
+        started, threads = time.perf_counter(), list[threading.Thread]()
+        try:
+            while left:
+                with contextlib.suppress(IndexError):  # another took the last one
+                    at = left.popleft()
+                    found[at] = here(questions[at], values)
+                if not threads and self.most > 1 and len(left) >= LEAST and time.perf_counter() - started > PATIENCE:
+                    threads = [
+                        threading.Thread(target=_asked, args=(process, questions, values, left, found), daemon=True)
+                        for process in self._running()
+                    ]
+                    for thread in threads:
+                        thread.start()
+        except BaseException:
+            left.clear()
+            self.close()
+            raise
+        finally:
+            for thread in threads:
+                thread.join()
+        return [found[at] if at in found else here(questions[at], values) for at in range(len(questions))]
+
+    def _running(self) -> list[subprocess.Popen[str]]:
+        while len(self._started) < self.most - 1:
+            self._started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", __name__],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,  # what fails there fails here, too, and is told here
+                    text=True,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                )
+            )
+        return self._started
+
+
+def idle_processors() -> int:
+    """Processors beside the one that we run on that were idle during the last minute."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(0, here - max(1, round(os.getloadavg()[0])))
+
+
+def _asked(
+    process: subprocess.Popen[str],
+    questions: Sequence[Question],
+    values: Values,
+    left: deque[int],
+    found: dict[int, Answer],
+) -> None:
+    """A thread: let a process answer some questions after another. It ends with the questions, or with the process."""
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(OSError, ValueError):  # it died; what it had taken is counted by others
+        while left:
+            mine: list[int] = []
+            with contextlib.suppress(IndexError):
+                while len(mine) < PIECE:
+                    mine.append(left.pop())
+            if not mine:
+                return
+            process.stdin.write(_question([questions[at] for at in mine], values) + "\n")
+            process.stdin.flush()
+            answers = json.loads(process.stdout.readline())
+            found.update(zip(mine, map(from_data, answers)))
+
+
+def _question(questions: Sequence[Question], values: Values) -> str:
+    """A line: the nodes as a Placed, and where their operands are."""
+    nodes = tuple(node for node, _ in questions)
+    names = dict.fromkeys(name for p in nodes for name in (*p.node.inputs, *p.node.outputs) if name)
+    placed = Placed("", (), (), nodes, {name: values[name] for name in names})
+    lives = [[one.reads, one.keeps, one.stored] for _, one in questions]
+    return json.dumps({"placed": placed.to_json().decode(), "lives": lives})
+
+
+def answer(line: str) -> str:
+    """The answer to a line."""
+    asked = json.loads(line)
+    placed = Placed.from_json(asked["placed"].encode())
+    lives = [Lives(*map(tuple, one)) for one in asked["lives"]]
+    return json.dumps([to_data(count((p, one), placed.values, measure)) for p, one in zip(placed.nodes, lives)])
+
+
+def main(questions: IO[str], answers: IO[str]) -> None:
+    """Answer until there are no more questions. Ctrl-C is for the process that asks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for line in questions:
+        print(answer(line), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.stdin, sys.stdout)
