@@ -84,7 +84,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="LayoutPlan",
-            version=9,
+            version=10,
             function="mlsdk.tasks.adapters:layout_plan",
             takes=("model.onnx", "placements.json"),
             gives=(

@@ -92,11 +92,11 @@ def attribute_key(value: Attr) -> object:
 
 
 def _attribute(node: str, key: str, value: object) -> Attr:
-    """The canonical form of an attribute: tuples for lists, and floats as the float32 that ONNX stores."""
+    """The canonical form of an attribute: tuples for lists, Python's numbers."""
     if isinstance(value, (bool, int, np.integer)):
         return int(value)
     if isinstance(value, (float, np.floating)):
-        return float(np.float32(value))
+        return float(value)
     if isinstance(value, str):
         return value
     if isinstance(value, np.ndarray):
@@ -105,11 +105,28 @@ def _attribute(node: str, key: str, value: object) -> Attr:
         items = tuple(_attribute(node, key, item) for item in value)
         kinds = {type(item) for item in items}
         if kinds == {int, float}:
-            return tuple(float(np.float32(item)) for item in items)  # type: ignore[arg-type]
+            return tuple(float(item) for item in items)  # type: ignore[arg-type]
         if len(kinds) <= 1 and kinds <= {int, float, str}:
             return items  # type: ignore[return-value]
     kind = type(value).__name__
     raise GraphError(f"node {node}: attribute {key} is {kind}; use int, float, str, a list of one, or an array")
+
+
+def _as_stored(node: Node) -> Node:
+    """The node with its floats as the float32 that ONNX stores."""
+    floats = {key: value for key, value in node.attrs.items() if _is_float(value)}
+    stored = {key: _in_single(value) for key, value in floats.items()}
+    return node if stored == floats else replace(node, attrs={**node.attrs, **stored})
+
+
+def _is_float(value: Attr) -> bool:
+    return isinstance(value, float) or (isinstance(value, tuple) and isinstance(next(iter(value), None), float))
+
+
+def _in_single(value: Attr) -> Attr:
+    if isinstance(value, tuple):
+        return tuple(float(np.float32(item)) for item in value)
+    return float(np.float32(value))
 
 
 def frozen_array(array: np.ndarray) -> np.ndarray:
@@ -127,8 +144,9 @@ class Graph:
     """A validated dataflow graph.
 
     `values` holds every named value: inputs, constants and node outputs. `constants` holds the data of those that have
-    some. Raises GraphError when a name is used twice or before it is defined, a dtype or shape is not allowed, or the
-    data of a constant does not fit its value.
+    some. Floats among the attributes of its nodes are rounded to the float32 that ONNX stores. Raises GraphError when a
+    name is used twice or before it is defined, a dtype or shape is not allowed, or the data of a constant does not fit
+    its value.
     """
 
     name: str
@@ -141,6 +159,7 @@ class Graph:
     def __post_init__(self) -> None:
         for key in ("inputs", "outputs", "nodes"):
             object.__setattr__(self, key, tuple(getattr(self, key)))
+        object.__setattr__(self, "nodes", tuple(map(_as_stored, self.nodes)))
         object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
         constants = {name: frozen_array(array) for name, array in self.constants.items()}
         object.__setattr__(self, "constants", MappingProxyType(constants))

@@ -193,6 +193,7 @@ ints("BitwiseOr", Formula.ior, inputs=2)
 ints("BitwiseXor", Formula.ixor, inputs=2)
 ints("BitwiseNot", Formula.inot)
 ints("BitShift", integer.shift, inputs=2, attrs=("direction",))
+ints("Threefry", integer.threefry, inputs=3, attrs=("stream",))
 
 # ---- casts: Cast:<device dtype>:<device dtype>, with :bool where the result is a truth value, :float16 where it is rounded to
 # ---- an IEEE half -------------------------------------------------------------------------------------------------

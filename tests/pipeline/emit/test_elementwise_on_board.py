@@ -165,3 +165,18 @@ def test_all_pes_share_in_a_formula_of_planes(dtype):
     alone, _ = on_planes((4, 3, 64, 70), ("c",))
     both, _ = on_planes((4, 3, 64, 70), ("t",))
     assert steps_of(both, dtype) - steps_of(alone, dtype) <= {"double": 6000, "mixed": 5000}.get(dtype, 1500)
+
+
+def test_numbers_in_formulas_of_doubles_are_doubles():
+    x = np.linspace(0.5, 2, 7)
+    for op, constants, want in (
+        ("Clip", (0.7, 1.3), x.clip(0.7, 1.3)),
+        ("Pow", (0.3,), x**0.3),
+    ):
+        numbers = {f"c{i}": np.array(c) for i, c in enumerate(constants)}
+        graph = graph_of(op, {"x": ("float64", (7,))}, {"y": ("float64", (7,))}, constants=numbers)
+        np.testing.assert_allclose(run(graph, {"x": x}, "double")[0]["y"], want, rtol=1e-15)
+    mean = graph_of("Mean", {n: ("float64", (7,)) for n in "abc"}, {"y": ("float64", (7,))})
+    np.testing.assert_allclose(
+        run(mean, dict(zip("abc", (x, x * x, x**3))), "double")[0]["y"], (x + x * x + x**3) / 3, rtol=1e-15
+    )

@@ -100,10 +100,21 @@ def test_a_broken_graph_is_refused(name):
 def test_attributes_are_canonical():
     node = Node("n", "Op", ("x",), ("y",), {"b": [1, 2], "a": 0.1, "c": True, "d": [1, 0.5], "e": np.int32(3)})
     assert list(node.attrs) == ["a", "b", "c", "d", "e"]
-    assert node.attrs["a"] == float(np.float32(0.1)) and node.attrs["b"] == (1, 2)
+    assert node.attrs["a"] == 0.1 and node.attrs["b"] == (1, 2)
     assert node.attrs["c"] == 1 and node.attrs["d"] == (1.0, 0.5) and type(node.attrs["e"]) is int
     with pytest.raises(GraphError, match="attribute a is object"):
         Node("n", "Op", ("x",), ("y",), {"a": object()})
+
+
+def test_a_graph_holds_the_attributes_that_onnx_stores():
+    x = Value("x", "float32", (2,))
+    attrs = {"alpha": 0.1, "scales": [0.1, 2.0], "axis": 1, "name": "s", "value": np.arange(3)}
+    graph = Graph(
+        "g", ("x",), ("y",), (Node("n", "Op", ("x",), ("y",), attrs),), {"x": x, "y": Value("y", "float32", (2,))}
+    )
+    (node,) = graph.nodes
+    assert node.attrs["alpha"] == float(np.float32(0.1)) and node.attrs["scales"] == (float(np.float32(0.1)), 2.0)
+    assert node.attrs["axis"] == 1 and node.attrs["name"] == "s" and node.attrs["value"].tolist() == [0, 1, 2]
 
 
 def test_nodes_are_equal_by_content():
@@ -157,7 +168,7 @@ def test_every_dtype_and_attribute_kind_survives():
     node = Node("n", "Custom", tuple(values), ("y",), attrs)
     graph = Graph("g", (), ("y",), (node,), {**values, "y": value("y", ())}, constants)
     again = from_onnx(to_onnx(graph))
-    assert text(again) == text(graph) and again.nodes[0] == node
+    assert text(again) == text(graph) and again.nodes == graph.nodes
     assert all(again.constants[name].tobytes() == constants[name].tobytes() for name in constants)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from mlsdk.pipeline.ops.emitters.formula import Formula, Op, Value
 from mlsdk.pipeline.ops.emitters.formulas.division import plain_reciprocal
 from mlsdk.pipeline.ops.emitters.formulas.exponential import MAGIC
+from mlsdk.pipeline.ops.random import PARITY, ROTATIONS, ROUNDS
 
 _TWO_23 = 0x4B000000  # 2^23 as a single: with a number below 2^23 in its mantissa it is that number more
 _DIGIT = 0x7FF
@@ -112,3 +113,22 @@ def to_single(f: Formula, x: Value) -> Op:
     scaled = f.fma(high, 65536.0, f.word(0xD3400080))  # upper half 2^16 - 2^23, exact
     low = f.ior(f.iand(x, 0xFFFF), _TWO_23)  # 2^23 + lower half
     return f.add(low, scaled)
+
+
+def rotated(f: Formula, x: Value, by: int) -> Op:
+    """x, turned left by `by` bits of its 32."""
+    return f.ior(f.left(x, by), f.right_zero(x, 32 - by))
+
+
+def threefry(f: Formula, index: Value, key0: Value, key1: Value, stream: int) -> Op:
+    """The first word of Threefry-2x32 for the counter (index, stream), as `ops/random.py` computes it."""
+    keys = [key0, key1, f.ixor(f.ixor(key0, key1), PARITY)]
+    x0, x1 = f.iadd(index, keys[0]), f.iadd(keys[1], stream)
+    for turn in range(ROUNDS):
+        x0 = f.iadd(x0, x1)
+        x1 = f.ixor(rotated(f, x1, ROTATIONS[turn % len(ROTATIONS)]), x0)
+        if turn % 4 == 3:
+            count = turn // 4 + 1
+            x0 = f.iadd(x0, keys[count % 3])
+            x1 = f.iadd(x1, f.iadd(keys[(count + 1) % 3], count))
+    return x0
