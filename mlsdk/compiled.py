@@ -76,7 +76,7 @@ class CompiledFunction:
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
         """Run once with a mapping of tensors, and return a dict of TensorProxy; the device computes meanwhile.
 
-        Extra keys are ignored. A tensor of another dtype is cast, one element may have any shape of one element. Values
+        Keys that the function does not use are ignored, and may be missing. A tensor of another dtype is cast, one element may have any shape of one element. Values
         may be proxies, also of other functions of the Context. Raises InputMismatch for missing keys, other shapes, and
         values that the dtype of the input does not have (integers out of its range or of 32 bits, NaN as an integer,
         numbers that would become infinite); the error of an earlier call that nobody has seen yet; ContextError after
@@ -87,7 +87,7 @@ class CompiledFunction:
                 f"{self.name} takes a mapping of names to tensors, not {type(inputs).__name__}; "
                 f"its inputs are {', '.join(self.input_specs) or 'none'}"
             )
-        missing = [key for key in self.input_specs if key not in inputs]
+        missing = [entry.key for entry in self._signature.inputs if entry.used and entry.key not in inputs]
         if missing and self._defaults:
             inputs = {**{key: make() for key, make in self._defaults.items() if key in missing}, **inputs}
             missing = [key for key in missing if key not in inputs]
@@ -149,7 +149,8 @@ class CompiledFunction:
             call = _Call()
             with events.span("call", f"{self.name}: inputs"):
                 for entry in self._signature.inputs:
-                    self._feed(call, entry, inputs[entry.key])
+                    if entry.used:
+                        self._feed(call, entry, inputs[entry.key])
                 self._context._before_call(self._state.values())
                 for state in self._state.values():
                     state.send()

@@ -23,12 +23,14 @@ RANDOM_STATE = "mlsdk@random"
 
 @dataclass(frozen=True)
 class Input:
-    """A key of the input mapping, and the graph input that carries it."""
+    """A key of the input mapping, and the graph input that carries it. `used`: the program reads it; where it does not,
+    a caller may leave the key out."""
 
     key: str
     dtype: str
     shape: tuple[int, ...]
     value: str
+    used: bool = True
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ class Signature:
     def to_json(self) -> str:
         document = {
             "format": FORMAT,
-            "inputs": [asdict(entry) for entry in self.inputs],
-            "outputs": [_without_default(asdict(entry)) for entry in self.outputs],
+            "inputs": [_without_default(asdict(entry), used=True) for entry in self.inputs],
+            "outputs": [_without_default(asdict(entry), bfloat16=False) for entry in self.outputs],
             "state": [asdict(entry) for entry in self.state],
             "call_spec": None if self.call_spec is None else spec_to_json(self.call_spec),
             "result_spec": None if self.result_spec is None else spec_to_json(self.result_spec),
@@ -117,8 +119,8 @@ class Signature:
             raise GraphError(f"not a signature: {error!r}") from error
 
 
-def _without_default(entry: dict[str, Any]) -> dict[str, Any]:
-    return entry if entry["bfloat16"] else {key: value for key, value in entry.items() if key != "bfloat16"}
+def _without_default(entry: dict[str, Any], **defaults: bool) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in defaults or value != defaults[key]}
 
 
 def _with_shape(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -446,9 +446,10 @@ class _Trace:
             builder.inputs[lead:], key=lambda value: order[next(s.name for s in state if s.input == value)]
         )
         graph, renamed = results.graph(self.name)
+        used = {value for node in graph.nodes for value in node.inputs}
         signature = Signature(
             tuple(
-                Input(key, DTYPE_OF_TORCH[tensor.dtype], tuple(tensor.shape), value)
+                Input(key, DTYPE_OF_TORCH[tensor.dtype], tuple(tensor.shape), value, value in used)
                 for (key, tensor), value in zip(self.leaves, builder.inputs)
             ),
             tuple(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mlsdk import set_tensor_name
-from mlsdk.errors import ScheduleError, TraceError
+from mlsdk.errors import InputMismatch, ScheduleError, TraceError
 
 
 def compiled(context, tmp_path, function, sample):
@@ -31,9 +31,18 @@ def test_inputs_that_are_not_used_and_results_that_are_not_computed(any_context,
     sample = {"a": torch.randn(2), "b": torch.randn(3), "unused": torch.randn(5)}
     f = compiled(any_context, tmp_path, function, sample)
     assert list(f.input_specs) == ["a", "b", "unused"]
-    result = f(sample)
-    for key, value in function(sample).items():
-        assert torch.equal(result[key].cpu(), value)
+    for given in (sample, {**sample, "unused": "of any kind"}, {"a": sample["a"], "b": sample["b"]}):
+        result = f(given)
+        for key, value in function(sample).items():
+            assert torch.equal(result[key].cpu(), value)
+    sent = any_context.counters.uploads
+    f(sample)["a"].cpu()
+    assert any_context.counters.uploads == sent + 2  # what is not used is not sent
+    assert f(f.allocate_input_proxy() | {"a": sample["a"], "b": sample["b"]})["a"].cpu().equal(sample["a"])
+    with pytest.raises(InputMismatch, match="lacks the input b;"):
+        f({"a": sample["a"], "unused": sample["unused"]})
+    loaded = any_context.load_codegen_dir(f.codegen_dir)
+    assert loaded({"a": sample["a"], "b": sample["b"]})["a"].cpu().equal(sample["a"])
 
 
 def test_no_inputs_and_no_results(any_context, tmp_path):
