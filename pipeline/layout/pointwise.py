@@ -100,14 +100,31 @@ def power(planner: Planner, node: Node) -> None:
 
 def _integer_power(planner: Planner, node: Node, value: float | None, alike: bool) -> None:
     base, exponent = node.inputs
-    if value is not None and value == int(value):
+    if value is not None and math.isfinite(value) and value == int(value):
         if 0 <= value <= MOST_PRODUCTS and alike:
             _power_of(planner, node, int(value))
             return
         exponent = constant(planner, node, np.full(planner.data(exponent).shape, int(value), np.int32))  # type: ignore[union-attr]
     elif planner.device_dtype(exponent) != "int":
-        raise LayoutError(f"{node.name}: integers to a power that is no integer; cast the base to float")
+        _fractional_power(planner, node)
+        return
     _put(planner, replace(node, inputs=(base, exponent)), kernel_of(planner, node))
+
+
+#: a factor for a power that double rounds to just below the whole number which it is
+NUDGE = 1 + 2.0**-50
+
+
+def _fractional_power(planner: Planner, node: Node) -> None:
+    """Integers to a power that is no integer: in double, cut."""
+    chain, out = Chain(planner, node), node.outputs[0]
+    wide = [
+        chain("Cast", (name,), planner.shape(name), out=planner.temporary(out, planner.shape(name), "float64"))
+        for name in node.inputs
+    ]
+    power = chain("Pow", wide, planner.shape(out))
+    power = chain("Mul", (power, chain.constant(np.array(NUDGE))), planner.shape(out))
+    chain("Cast", (power,), planner.shape(out), out=out)
 
 
 def _power_of(planner: Planner, node: Node, exponent: float) -> None:

@@ -60,6 +60,8 @@ def _folded(graph: Graph, node: Node, constants: dict[str, np.ndarray]) -> list[
     if size > LARGEST or size > max(SMALL, GROWTH * source):
         return None
     try:
-        return [np.ascontiguousarray(array).reshape(array.shape) for array in run(node, known)]
+        results = [np.ascontiguousarray(array).reshape(array.shape) for array in run(node, known)]
     except (GraphError, ValueError, IndexError):
         return None  # it fails in the same way when the program runs
+    # The device says what it makes of 0 / 0, in a constant as in what it computes.
+    return None if any(array.dtype.kind == "f" and np.isnan(array).any() for array in results) else results

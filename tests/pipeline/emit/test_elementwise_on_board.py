@@ -90,6 +90,11 @@ def test_empty_tensors(shapes, dtype):
     assert result["c"].shape == (a * b).shape
 
 
+def test_the_mean_of_nothing_is_that_of_zero_over_zero():
+    graph = graph_of("ReduceMean", {"a": ("float32", (3, 0))}, {"c": ("float32", (3, 1))}, {}, {"axes": np.array([1])})
+    assert (run(graph, {"a": np.ones((3, 0), np.float32)})[0]["c"] == np.inf).all()
+
+
 CASTS = {"float32": 1, "uint8": 2, "int32": 6, "int64": 7, "bool": 9, "float64": 11}
 
 

@@ -161,6 +161,16 @@ def test_integer_powers(dtype):
         assert np.array_equal(result, want.astype(np.int32)), exponent
 
 
+@pytest.mark.parametrize("exponents", [0.5, 1.5, [0.5, 2, 3.25, -1, 1 / 3]])
+def test_integers_to_a_power_that_is_no_integer(exponents):
+    """Cut towards zero, and whole where the power is: the root of a square, the cube of a number."""
+    x = np.repeat(np.array([1, 2, 3, 4, 8, 9, 16, 25, 27, 99, 729], np.int32)[:, None], 5, 1)
+    exponents = np.array(exponents, np.float32)
+    for given in ({"inputs": [x, exponents]}, {"inputs": [x], "constants": {"e": exponents}}):
+        result, want = on_board("Pow", **given)
+        assert np.array_equal(result, want)
+
+
 @pytest.mark.parametrize("op", ["And", "Or", "Xor", "Not"])
 def test_logic(op):
     x, y = np.array([[True], [False]]), np.array([True, False, True])
