@@ -62,7 +62,10 @@ def lint(
             if not isinstance(error, UnsupportedOperator) or not error.misuses:
                 found.append(LintResult(LintLevel.ERROR, str(error).partition(BESIDES)[0]))
             found += [
-                LintResult(LintLevel.ERROR, f"{one.what} cannot be exported", one.source) for one in error.misuses
+                LintResult(
+                    LintLevel.ERROR, f"{one.what} cannot be exported{f': {one.hint}' if one.hint else ''}", one.source
+                )
+                for one in error.misuses
             ]
             graph = error.partial
         except MLSDKError as error:

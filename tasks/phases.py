@@ -75,7 +75,7 @@ PHASES: dict[str, Phase] = {
         TRACE,
         Phase(
             name="OptimizeOnnx",
-            version=2,
+            version=3,
             function="mlsdk.tasks.adapters:optimize_onnx",
             takes=("exported.onnx",),
             gives=(Artifact("model.onnx", "onnx"),),

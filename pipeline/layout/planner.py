@@ -206,7 +206,9 @@ class Planner:
                 raise NotOnBoard(f"its operand {empty[0]} has no elements")
         for name, array in zip(outputs, run_operator(node, arrays)):
             # the mean of nothing is 0 / 0, of which the board makes +inf; the sign of a NaN means nothing
-            self.literal(name, np.where(np.isnan(array), array.dtype.type(np.inf), array) if array.dtype.kind == "f" else array)
+            self.literal(
+                name, np.where(np.isnan(array), array.dtype.type(np.inf), array) if array.dtype.kind == "f" else array
+            )
         return True
 
     def _output(self, name: str) -> str:

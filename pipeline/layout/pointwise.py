@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.bits import INT_MAX, INT_MIN
 from mlsdk.pipeline.ir.graph import Attr, Node
 from mlsdk.pipeline.ir.layout import L1B, MAB

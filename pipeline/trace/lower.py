@@ -16,6 +16,7 @@ from mlsdk.pipeline.trace.aten import ATEN, Unsupported
 from mlsdk.pipeline.trace.builder import Builder
 from mlsdk.pipeline.trace.dtypes import ALLOWED, DTYPE_OF_TORCH, dense_array
 from mlsdk.pipeline.trace.functionalize import functionalize
+from mlsdk.pipeline.trace.instead import COMPLEX, OPERATORS
 from mlsdk.pipeline.trace.recorder import (
     KNOWN_ELEMENTS,
     LITERAL,
@@ -153,12 +154,14 @@ class Lowering:
         for tensor in [*record.results(), *operands]:
             if tensor.dtype not in DTYPE_OF_TORCH:
                 kind = str(tensor.dtype).removeprefix("torch.")
-                self._misuse(record, f"{record.func.name()} on {kind}", f"use one of {ALLOWED}")
+                hint = COMPLEX if tensor.dtype.is_complex else f"use one of {ALLOWED}"
+                self._misuse(record, f"{record.func.name()} on {kind}", hint)
                 return False
         return True
 
     def _misuse(self, record: Record, what: str, hint: str = "") -> None:
         """Note what cannot be lowered, and put something in its place so that the rest is looked at, too."""
+        hint = hint or OPERATORS.get(record.func._schema.name, "")
         self.misuses.append(Misuse(what, record.source, record.scope, hint))
         for shadow in record.results():
             self._bind(shadow, self._missing(shadow))

@@ -21,6 +21,7 @@ from mlsdk.errors import WHAT_TO_DO, DataDependentControlFlow, Misuse, TraceErro
 from mlsdk.pipeline.trace.decompositions import DECOMPOSITIONS
 from mlsdk.pipeline.trace.draws import Draws
 from mlsdk.pipeline.trace.frames import torch_function, user_line
+from mlsdk.pipeline.trace.instead import ASSUMED, DATA_DEPENDENT, DYNAMIC_SHAPE, INSTEAD, OPERATORS, WITHOUT
 from mlsdk.pipeline.trace.shadow import META, Shadow, shadow_like
 from mlsdk.pipeline.trace.shapes import quick_shapes
 
@@ -117,44 +118,6 @@ UNINITIALISED = (
     aten.new_empty_strided.default,
 )
 
-# aten operator -> what is wrong when its operands are known only at run time, and what to write instead
-DATA_DEPENDENT = {
-    aten._local_scalar_dense.default: (
-        "Python needs the value of a tensor (if, while, int(), float(), .item())",
-        "it is known only when the program runs; keep it a tensor and choose with torch.where(condition, a, b)",
-    ),
-    aten.equal.default: (
-        "torch.equal needs the values of tensors",
-        "they are known only when the program runs; use (a == b).all() and torch.where",
-    ),
-    aten.nonzero.default: (
-        "nonzero has as many results as there are non-zero elements",
-        "shapes are static; keep all elements and choose with torch.where(condition, a, b)",
-    ),
-    aten.masked_select.default: (
-        "a selection by mask has as many results as the mask has True",
-        "shapes are static; use torch.where(mask, x, 0), or multiply by the mask",
-    ),
-}
-# What a function of torch asks of a tensor only to raise an error, as it is when there is none.
-ASSUMED = {"gaussian_nll_loss": 0}
-
-# What to write instead of functions of torch that need the value of a tensor.
-INSTEAD = {
-    "_BatchNorm.forward": "momentum=None averages over all calls so far; give the layer a number",
-    "AveragedModel.update_parameters": (
-        "write the average in the function (average.lerp_(parameter, 0.01)), or call it outside, after synchronize()"
-    ),
-    "clip_grad_norm_": "leave error_if_nonfinite out",
-}
-
-# What to do about operators that a program does not need.
-WITHOUT = {
-    aten._amp_foreach_non_finite_check_and_unscale_.default: "gradients are single in mixed, too: leave the GradScaler out",
-}
-
-DYNAMIC_SHAPE = ("has a result whose shape depends on values", "shapes are static; use an operator with a fixed shape")
-
 
 def storage_of(tensor: torch.Tensor) -> int:
     """A number for the storage of a real, dense tensor; 0 for others."""
@@ -208,7 +171,14 @@ WITHOUT_EFFECT = {aten._assert_tensor_metadata.default, aten._linalg_check_error
 # operators whose second argument is a list of indices
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
 
-REWRITES = {aten.native_batch_norm.default: honest_batch_norm}
+
+def by_index(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """A selection by mask is one by the places of a mask that is known."""
+    x, mask = args
+    return (aten.index.Tensor, (x, [mask])) if x.shape == mask.shape else (func, args)
+
+
+REWRITES = {aten.native_batch_norm.default: honest_batch_norm, aten.masked_select.default: by_index}
 
 
 class Recorder(TorchDispatchMode):
@@ -500,6 +470,8 @@ class Recorder(TorchDispatchMode):
 
     def shapes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The operator on meta tensors; NotImplemented when it has no meta function."""
+        if func in WITHOUT:
+            return NotImplemented
         fast = quick_shapes(func, args, kwargs)
         if fast is not None:
             return fast
@@ -519,11 +491,17 @@ class Recorder(TorchDispatchMode):
         """The operator as smaller ones, recorded in its place. Raises UnsupportedOperator when there are none."""
         decomposition = find_decomposition(func)
         if decomposition is None:
-            source, scope = self.where()
-            misuse = Misuse(func.name(), source, scope, WITHOUT.get(func, ""))
-            raise UnsupportedOperator.listing([misuse], WHAT_TO_DO)
+            raise self.unsupported(func)
         with torch.no_grad(), enable_reentrant_dispatch(), self:
-            return decomposition(*args, **kwargs)
+            result = decomposition(*args, **kwargs)
+        if result is NotImplemented:
+            raise self.unsupported(func)
+        return result
+
+    def unsupported(self, func: Any) -> UnsupportedOperator:
+        source, scope = self.where()
+        hint = WITHOUT.get(func) or OPERATORS.get(func._schema.name, "")
+        return UnsupportedOperator.listing([Misuse(func.name(), source, scope, hint)], WHAT_TO_DO)
 
     # --- errors ---
 

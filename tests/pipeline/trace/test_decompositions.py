@@ -28,6 +28,11 @@ grid = torch.sin(torch.arange(2 * 4 * 3 * 2, dtype=torch.float64)).reshape(2, 4,
 
 sounds = torch.sin(torch.arange(9 * 3 * 5, dtype=torch.float64) * 2.3).reshape(9, 3, 5)
 letters = torch.tensor([[1, 1, 2, 3], [3, 2, 1, 2], [2, 2, 3, 3]])
+# no matrix needs its rows as they are: pivots lie elsewhere
+matrices = torch.sin(torch.arange(2 * 4 * 4, dtype=torch.float64) ** 2).reshape(2, 4, 4)
+positive = matrices @ matrices.mT + torch.eye(4).double()
+sides = torch.cos(torch.arange(2 * 4 * 3, dtype=torch.float64) ** 2).reshape(2, 4, 3)
+places = torch.linspace(0, 0.99, 12, dtype=torch.float64).reshape(2, 3, 2)
 
 
 def spoken(sounds):
@@ -112,7 +117,56 @@ CASES = {
     ),
     "cdist": (lambda a, b: torch.cdist(a, b, p=1.5), numbers, numbers + 0.3),
     "cdist_2": (lambda a, b: torch.cdist(a, b), numbers, numbers[:2] * 1.3),
-}
+    "det": (lambda a: (torch.linalg.det(a), torch.linalg.det(a.mT)), matrices),
+    "slogdet": (lambda a: (*torch.linalg.slogdet(a), torch.linalg.slogdet(a.mT)[1]), matrices),
+    "inverse": (lambda a: torch.linalg.inv(a), matrices),
+    "solve": (
+        lambda a, b: (
+            torch.linalg.solve(a, b),
+            torch.linalg.solve(a.mT, b),
+            torch.linalg.solve(a, b.mT, left=False),
+            torch.linalg.solve(a, b[..., 0]),
+            torch.linalg.solve(a[0], b),
+        ),
+        matrices,
+        sides,
+    ),
+    "lu": (lambda a: torch.linalg.lu(a), matrices),
+    "lu_solve": (lambda a, b: torch.linalg.lu_solve(*torch.linalg.lu_factor(a), b), matrices, sides),
+    "lu_wide": (lambda a: torch.linalg.lu(a.mT), sides),
+    "triangles": (
+        lambda a, b: (
+            torch.linalg.solve_triangular(a.tril(), b, upper=False),
+            torch.linalg.solve_triangular(a.triu(), b, upper=True, unitriangular=True),
+            torch.linalg.solve_triangular(a.triu(), b.mT, upper=True, left=False),
+        ),
+        matrices + 3 * torch.eye(4).double(),
+        sides,
+    ),
+    "cholesky": (
+        lambda a, b: (
+            torch.linalg.cholesky(a),
+            torch.linalg.cholesky(a, upper=True),
+            torch.cholesky_solve(b, torch.linalg.cholesky(a)),
+            torch.cholesky_inverse(torch.linalg.cholesky(a, upper=True), upper=True),
+        ),
+        positive,
+        sides,
+    ),
+    "qr": (lambda a, b: (*torch.linalg.qr(a), *torch.linalg.qr(b)), matrices, sides),
+    "matrix_exp": (lambda a: (torch.matrix_exp(a), torch.matrix_exp(a * 1e-6), torch.matrix_exp(a * 4)), matrices),
+    "lgamma": (lambda a: (torch.lgamma(3 * a), torch.lgamma(a.abs() * 9 + 0.01), torch.digamma(3 * a)), numbers + 0.01),
+    "polygamma": (lambda a: (torch.polygamma(1, a.abs()), torch.polygamma(2, a.abs() * 9)), numbers + 0.01),
+    "erfinv": (lambda a: torch.erfinv(a / 4.2), numbers),
+    "angle": (lambda a: torch.angle(a), numbers),
+    "fractional": (
+        lambda a: (
+            *F.fractional_max_pool2d(a, (2, 3), (4, 2), return_indices=True, _random_samples=places),
+            *F.fractional_max_pool2d(a, 3, (1, 3), return_indices=True, _random_samples=places * 0 + 0.4),
+        ),
+        image,
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -137,6 +191,30 @@ def test_gradients(name):
 )
 def test_infinities_and_nan(function):
     agree(function, odd_ones)
+
+
+# operators without gradients, and forms of those above that torch has none for
+PLAIN = {
+    "mode": (lambda a: (*a.mode(1), *a.mode(0, keepdim=True), *a[0, 0].mode()), torch.tensor([[3, 1, 1, 5, 3], [2, 2, 0, 2, 7]])),
+    "mode_of_floats": (lambda a: a.round().mode(1).values, numbers),
+    "histc": (lambda a: (torch.histc(a, 5, -2, 2), torch.histc(a, 7), torch.histc(a * 0 + 2.5, 4)), numbers),
+    "qr_modes": (lambda a: (*torch.linalg.qr(a, "complete"), torch.linalg.qr(a, "r").R), sides),
+    "householder": (lambda a, t: torch.linalg.householder_product(a, t), sides, sides[:, 0]),
+    "singular": (lambda a: (torch.linalg.det(a), torch.linalg.slogdet(a).logabsdet), torch.ones(3, 3).double()),
+    "combinations": (lambda a: torch.combinations(a.flatten()[:5]), numbers),
+    "trigamma": (lambda a: torch.polygamma(1, 3 * a), numbers + 0.01),
+    "poles": (lambda a: (torch.lgamma(a), torch.erfinv(a)), torch.tensor([-3.0, -1, 0, 1, 2, -0.5]).double()),
+    "single": (
+        lambda a, b: (torch.linalg.solve(a, b), torch.lgamma(a), torch.digamma(a), torch.erfinv(a / 2), torch.matrix_exp(a)),
+        matrices.float(),
+        sides.float(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_values_alone(name):
+    agree(PLAIN[name][0], *PLAIN[name][1:])
 
 
 def test_integers_and_scalars():

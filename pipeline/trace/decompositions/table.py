@@ -1,0 +1,38 @@
+"""The table aten operator -> a function of smaller ones, and gradients of such functions.
+
+Each function has the arguments of its aten operator. It runs on Shadows, on every dtype that the operator has, and returns
+NotImplemented for a form that is refused. Backward operators are the gradient of the forward one, by autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+Decomposition = Callable[..., Any]
+
+DECOMPOSITIONS: dict[Any, Decomposition] = {}
+
+
+def decomposes(*funcs: Any) -> Callable[[Decomposition], Decomposition]:
+    """Register a function as the decomposition of each of the aten operators."""
+
+    def add(function: Decomposition) -> Decomposition:
+        for func in funcs:
+            assert func not in DECOMPOSITIONS, func
+            DECOMPOSITIONS[func] = function
+        return function
+
+    return add
+
+
+def gradients(function: Callable[..., Tensor], operands: Sequence[Tensor], grad: Tensor) -> tuple[Tensor, ...]:
+    """The gradients of `function(*operands)` by each of its operands."""
+    with torch.enable_grad():
+        leaves = [operand.detach().requires_grad_() for operand in operands]
+        return torch.autograd.grad(function(*leaves), leaves, grad)

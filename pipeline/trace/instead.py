@@ -1,0 +1,85 @@
+"""What to write instead of what cannot be traced or compiled."""
+
+from __future__ import annotations
+
+import torch
+
+aten = torch.ops.aten
+
+# aten operator -> what is wrong when its operands are known only at run time, and what to write instead
+DATA_DEPENDENT = {
+    aten._local_scalar_dense.default: (
+        "Python needs the value of a tensor (if, while, int(), float(), .item())",
+        "it is known only when the program runs; keep it a tensor and choose with torch.where(condition, a, b)",
+    ),
+    aten.equal.default: (
+        "torch.equal needs the values of tensors",
+        "they are known only when the program runs; use (a == b).all() and torch.where",
+    ),
+    aten.nonzero.default: (
+        "nonzero has as many results as there are non-zero elements",
+        "shapes are static; keep all elements and choose with torch.where(condition, a, b)",
+    ),
+    aten.masked_select.default: (
+        "a selection by mask has as many results as the mask has True",
+        "shapes are static; use torch.where(mask, x, 0), or multiply by the mask",
+    ),
+    aten.bincount.default: (
+        "bincount has as many results as the largest element says",
+        "shapes are static; use torch.zeros(n).scatter_add(0, x, torch.ones_like(x, dtype=torch.float32))",
+    ),
+    aten.linalg_lstsq.default: (
+        "lstsq finds the rank of a matrix from its values",
+        "use torch.linalg.solve(a.mT @ a, a.mT @ b), or a QR decomposition and solve_triangular",
+    ),
+}
+DYNAMIC_SHAPE = ("has a result whose shape depends on values", "shapes are static; use an operator with a fixed shape")
+
+# What a function of torch asks of a tensor only to raise an error, as it is when there is none.
+ASSUMED = {"gaussian_nll_loss": 0}
+
+# What to write instead of functions of torch that need the value of a tensor.
+INSTEAD = {
+    "_BatchNorm.forward": "momentum=None averages over all calls so far; give the layer a number",
+    "AveragedModel.update_parameters": (
+        "write the average in the function (average.lerp_(parameter, 0.01)), or call it outside, after synchronize()"
+    ),
+    "clip_grad_norm_": "leave error_if_nonfinite out",
+}
+
+# What to do about operators that are refused whatever torch makes of them.
+WITHOUT = {
+    aten._amp_foreach_non_finite_check_and_unscale_.default: "gradients are single in mixed, too: leave the GradScaler out",
+    aten._pack_padded_sequence.default: (
+        "sequences are not packed: give the layer the padded ones, and mask what is behind their ends "
+        "(torch.where(torch.arange(steps) < lengths[:, None], ...); the last state is the result at lengths - 1)"
+    ),
+}
+
+_VALUES = "compute it outside of the function; for a symmetric matrix some rounds of torch.linalg.qr may do"
+_SMALL = "matrices of more than 32 columns are not supported; compute it outside of the function"
+
+# Operators without a row, by name, and what to write instead.
+OPERATORS = {
+    "aten::_linalg_svd": _VALUES,
+    "aten::_linalg_eigh": _VALUES,
+    "aten::linalg_eig": _VALUES,
+    "aten::_linalg_eigvals": _VALUES,
+    "aten::linalg_pinv": "use torch.linalg.solve(a.mT @ a, a.mT)",
+    "aten::view": "convert the values with .to(dtype); bits are not looked at in another dtype",
+    "aten::nextafter": "scale instead, for example x * (1 + torch.finfo(x.dtype).eps)",
+    "aten::unique_dim": "shapes are static; sort, and compare neighbours",
+    **dict.fromkeys(
+        (
+            "aten::linalg_lu_factor_ex", "aten::linalg_lu", "aten::linalg_lu_solve", "aten::_linalg_solve_ex",
+            "aten::linalg_inv_ex", "aten::_linalg_det", "aten::_linalg_slogdet", "aten::linalg_solve_triangular",
+            "aten::linalg_cholesky_ex", "aten::cholesky_solve", "aten::cholesky_inverse", "aten::linalg_qr",
+        ),
+        _SMALL,
+    ),
+}  # fmt: skip
+
+COMPLEX = (
+    "there are no complex numbers: keep real and imaginary parts as two tensors; "
+    "(a + bi)(c + di) is (ac - bd) + (ad + bc)i, a rotation by t has c = cos(t), d = sin(t)"
+)
