@@ -74,10 +74,12 @@ def optimize_onnx(inputs: Inputs, options: Options, services: Services) -> Outpu
 
 def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs:
     from mlsdk.pipeline.ir.graph import Graph
+    from mlsdk.pipeline.ir.signature import Signature
     from mlsdk.pipeline.layout import LayoutOptions, fixed_from_json, pins_of, plan, reports
     from mlsdk.pipeline.simulate import measure
 
     fixed = fixed_from_json(inputs["placements.json"]) if "placements.json" in inputs else {}
+    signature = Signature.from_json(inputs["signature.json"].decode())
     told = LayoutOptions(
         options["float_dtype"],
         fixed,
@@ -90,6 +92,7 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
         planner=options["layout_planner"],
         measure=measure,
         trials=_trials(options),
+        fed=frozenset(each.value for each in signature.inputs),
     )
     with simulations(services) as (known, helpers):
         wanted = replace(told, known=known, helpers=helpers)

@@ -86,7 +86,7 @@ PHASES: dict[str, Phase] = {
             name="LayoutPlan",
             version=10,
             function="mlsdk.tasks.adapters:layout_plan",
-            takes=("model.onnx", "placements.json"),
+            takes=("model.onnx", "signature.json", "placements.json"),
             gives=(
                 Artifact("placed.json", "json"),
                 Artifact("layout.html", "html"),
@@ -98,7 +98,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Schedule",
-            version=4,
+            version=5,
             function="mlsdk.tasks.adapters:schedule",
             takes=("placed.json",),
             gives=(
@@ -111,7 +111,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Simulate",
-            version=6,
+            version=7,
             function="mlsdk.tasks.adapters:simulate",
             takes=("placed.json", "plan.json"),
             gives=(
@@ -124,7 +124,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Emit",
-            version=6,
+            version=7,
             function="mlsdk.tasks.adapters:emit",
             takes=("placed.json", "plan.json"),
             gives=(

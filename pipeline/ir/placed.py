@@ -25,6 +25,8 @@ ZERO, LANES, ANY = "zero", "lanes", "any"
 
 #: emitters of nodes that have no instructions
 VIEW, ON_HOST = "view", "host"
+#: the emitter of what a plan brings to LM
+LOAD = "load"
 
 #: device dtypes by logical dtype; float32 follows the option float_dtype
 DEVICE_DTYPE = {"float64": "double", "float16": "single", "int32": "int", "int64": "int", "uint8": "int", "bool": "int"}

@@ -2,6 +2,7 @@
 
 A step says what its node reads in LM, what it leaves there, and which of its results go nowhere else. A value that is left in
 LM lies there until the last step that reads it; a step that does not name it reads it in DRAM. A node may run several times.
+What lies in DRAM from the start may be brought to LM for several steps that read it there: a step of its own does that (`load`).
 
 A segment is a piece of DRAM of the same size and address in all four groups; its address is known only when the program is
 loaded. Inputs, outputs, state and constants have a segment each, intermediate values share the segment `work`.
@@ -10,10 +11,13 @@ loaded. Inputs, outputs, state and constants have a segment each, intermediate v
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.ir.placed import LOAD, Placed, PlacedNode
 
 INPUT, OUTPUT, CONSTANT, WORK = "input", "output", "constant", "work"
 
@@ -106,3 +110,20 @@ def _step_json(s: Step) -> list[Any]:
 def _step(node: str, note: str, reads: Any = (), keeps: Any = (), only: Any = ()) -> Step:
     found = [tuple((i, Home(space, word)) for i, space, word in part) for part in (reads, keeps)]
     return Step(node, note, found[0], found[1], tuple(only))
+
+
+# ---- loads --------------------------------------------------------------------------------------------------------
+
+_LOAD = "load:"
+
+
+def load(value: str) -> PlacedNode:
+    """What brings an input or a constant to LM, under the name of its step."""
+    return PlacedNode(Node(f"{_LOAD}{value}", "MNCoreDownload", (value,), (value,)), LOAD)
+
+
+def nodes_of(placed: Placed, steps: Sequence[Step]) -> dict[str, PlacedNode]:
+    """The nodes of steps by name: the graph's, and loads."""
+    found = {p.node.name: p for p in placed.nodes}
+    loaded = (s.node for s in steps if s.node.startswith(_LOAD) and s.node not in found)
+    return found | {name: load(name.removeprefix(_LOAD)) for name in loaded}

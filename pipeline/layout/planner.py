@@ -50,7 +50,8 @@ class LayoutOptions:
     `on_host`: operators that the host computes. What rules could decide in several ways, for a search to try: `wishes`,
     where inputs and results are to lie, and `ways`, by a result, which of the ways of its rule to take. `planner` names the
     search (search.py); lpz makes so many `trials`, and counts steps and LW of emitted nodes by `measure`, unless they are
-    `known`, perhaps with `helpers`. `pins`: layouts that the user wants."""
+    `known`, perhaps with `helpers`. `pins`: layouts that the user wants. `fed`: inputs that are the program's own and come
+    anew with each call: they may be stored as whatever the program computes with."""
 
     float_dtype: str = "float"
     fixed: Mapping[str, Fixed | str] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class LayoutOptions:
     helpers: Helpers | None = None
     wishes: Mapping[str, Scheme] = field(default_factory=dict)
     ways: Mapping[str, int] = field(default_factory=dict)
+    fed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -280,8 +282,10 @@ class Planner:
     def device_dtype(self, name: str) -> str:
         if name in self.values:
             return self.values[name].device_dtype
-        dtype = self.shown[name].dtype
-        return DEVICE_DTYPE.get(dtype, self.base)
+        dtype = DEVICE_DTYPE.get(self.shown[name].dtype, self.base)
+        if dtype == "single" and self.halves and name in self.options.fed and self._rounded(name):
+            return "half"
+        return dtype
 
     def wish(self, name: str) -> Scheme | None:
         """Where a result is to lie, if anybody said so."""

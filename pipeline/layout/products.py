@@ -222,7 +222,7 @@ def _stored(
 ) -> updates.Weights | None:
     """How B lies if it is read as a training step stores it. `sizes`: rows, n, k."""
     own = updates.mode_for(mode)
-    found = updates.weights(planner, b, sizes[0]) if trans_b and own is not None else None
+    found = updates.weights(planner, b, a, sizes[0]) if trans_b and own is not None else None
     if found is None:
         return None
     blocks = [prod(d.n for d in digits if d.level == LOCAL) for digits in (found.k, found.n)]
@@ -258,10 +258,10 @@ def _crossed(
 def _joined(
     planner: Planner, node: Node, inputs: list[str], bias: str | None, scheme: Scheme, dtype: str, mode: Mode
 ) -> None:
-    """A product of which each L1B has a part. The sum is single; it is rounded with its bias on it."""
+    """A product of which each L1B or L2B has a part. The sum is single; it is rounded with its bias on it."""
     middle = planner.temporary(node.outputs[0], planner.shape(node.outputs[0]))
     part = replace(node, name=planner.fresh(f"{node.name}.product"), outputs=(middle,))
-    planner.put(part, "gemm", inputs, [scheme], dtypes=["single"], kernel=mode.name, reason="a sum of the L1Bs' parts")
+    planner.put(part, "gemm", inputs, [scheme], dtypes=["single"], kernel=mode.name, reason="a sum of parts")
     shape = planner.shape(middle)
     if bias is None:
         op, operands, kernel = "Cast", [middle], f"Cast:single:{dtype}"

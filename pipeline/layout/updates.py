@@ -8,8 +8,12 @@ element is at one place where there are enough of them, and nothing is laid out 
     n    over the L2Bs if that fills them, the rest in LM, 16 over the MABs
     k    over the L1Bs if that fills them, the rest in LM: each L1B sums a part of k, and the network adds the parts
 
+The other way round, n over the L1Bs and k over the L2Bs, if x comes with its lanes over the L2Bs as the layer before leaves
+them, and y has no more elements than x: then the parts are added between the L2Bs, and nothing is brought from one to another
+but sums. So every other layer of a row of them lies.
+
 Rows of x and y lie like those of W, 16 over the MABs. What lies so can be the second factor of a product along its rows, too
-(the crossed modes transpose its blocks): x in dy^T x, and W in dy W as long as its rows are not over the L2Bs.
+(the crossed modes transpose its blocks): x in dy^T x, and W in dy W as long as its rows are inside an L1B.
 """
 
 from __future__ import annotations
@@ -40,8 +44,8 @@ class Weights:
 
     @property
     def parts(self) -> int:
-        """How many L1Bs sum a part of k each."""
-        return prod(d.n for d in self.k if d.level == L1B)
+        """How many L1Bs or L2Bs sum a part of k each."""
+        return prod(d.n for d in self.k if d.level != LOCAL)
 
     def rows(self, shape: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...]:
         """Axes of a product's rows: over the levels that the weights leave."""
@@ -88,18 +92,28 @@ def crossed(planner: Planner, name: str) -> Iterator[tuple[str, tuple[Digit, ...
     for copy in (name, *(copy for (source, _, _), copy in planner.switched.items() if source == name)):
         found = planner.placed(copy)
         own = of_scheme(found.scheme) if found is not None else None
-        if found is None or own is None or any(d.level == L2B for d in own.n):
+        if found is None or own is None or any(d.level != LOCAL for d in own.n):
             continue
         if found.pad == ZERO or found.shape[0] % BLOCK == 0:
             yield copy, own.k
 
 
-def weights(planner: Planner, name: str, rows: int) -> Weights | None:
-    """Of W (n, k), a factor of a product with so many rows: as it lies, or may lie if the program updates it."""
-    if planner.free(name):
-        return of_scheme(_new(planner.shape(name), rows)) if _is_updated(planner, name) else None
-    found = of_scheme(planner.scheme_of(name))
-    return found if found is not None and all(d.level != L2B for d in found.k) else None
+def weights(planner: Planner, name: str, x: str, rows: int) -> Weights | None:
+    """Of W (n, k), a factor of a product with so many rows of x: as it lies, or may lie if the program updates it."""
+    if not planner.free(name):
+        return of_scheme(planner.scheme_of(name))
+    if not _is_updated(planner, name):
+        return None
+    n, k = planner.shape(name)
+    return of_scheme(_new((n, k), rows, (L1B, L2B) if n <= k and _over_l2bs(planner.scheme_of(x)) else (L2B, L1B)))
+
+
+def _over_l2bs(x: Scheme | None) -> bool:
+    """Whether all L2Bs share the lanes of x, and all its rows are in each of them."""
+    if x is None or x.lane is None or x.lane != x.rank - 1 or x.copies:
+        return False
+    lanes = [d for d in x.axes[x.lane] if d.level != LOCAL]
+    return lanes == [Digit(EXTENT[L2B], L2B, 1)] and not any(d.level == L2B for axis in x.axes[:-1] for d in axis)
 
 
 def of_scheme(scheme: Scheme | None) -> Weights | None:
@@ -109,11 +123,13 @@ def of_scheme(scheme: Scheme | None) -> Weights | None:
     lanes = [d.level for d in k]
     if (last.level, last.stride) != (MAB, 1) or (last.n != BLOCK and n):
         return None
-    if [d.level for d in n] not in ([], [L2B], [LOCAL], [L2B, LOCAL]):
+    if [d.level for d in n] not in ([], [L2B], [L1B], [LOCAL], [L2B, LOCAL], [L1B, LOCAL]):
         return None
     if lanes not in ([], [L2B], [L1B], [LOCAL], [L2B, LOCAL], [L1B, LOCAL]):
         return None
-    if any(d.level == L1B and d != Digit(EXTENT[L1B], L1B, 1) for d in k):
+    if any(d.level != LOCAL and d != Digit(EXTENT[d.level], d.level, 1) for d in k):
+        return None
+    if {d.level for d in n if d.level != LOCAL} & {d.level for d in k}:
         return None
     if [axis for axis, _ in scheme.local] not in ([], [0], [1], [0, 1]):
         return None
@@ -125,15 +141,15 @@ def _last(digits: Iterable[Digit]) -> tuple[Digit, ...]:
     return tuple(replace(d, stride=-1) if d.level == LOCAL else d for d in digits)
 
 
-def _new(shape: tuple[int, ...], rows: int) -> Scheme | None:
-    """The scheme of weights (n, k) for a product with so many rows. None where y has more elements than they: then it is
-    rather y and its gradient that should not be laid out anew between the layers."""
+def _new(shape: tuple[int, ...], rows: int, levels: tuple[str, str]) -> Scheme | None:
+    """The scheme of weights (n, k) for a product with so many rows, n and k over these levels. None where y has more elements
+    than they: then it is rather y and its gradient that should not be laid out anew between the layers."""
     if len(shape) != 2 or shape[1] % BLOCK or shape[1] < rows:
         return None
     n, k = shape
     blocks = (-(-n // BLOCK), k // BLOCK)
     axes: list[list[Digit]] = []
-    for axis, (count, level) in enumerate(zip(blocks, (L2B, L1B))):
+    for axis, (count, level) in enumerate(zip(blocks, levels)):
         whole = count % EXTENT[level] == 0
         rest = count // EXTENT[level] if whole else count
         digits = [Digit(EXTENT[level], level, 1)] if whole else []

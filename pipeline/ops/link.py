@@ -8,7 +8,7 @@ import numpy as np
 
 from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import VIEW, Placed
-from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment
+from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment, nodes_of
 from mlsdk.pipeline.ir.program import Program, renamed
 from mlsdk.pipeline.ops.emitters import emit
 from mlsdk.pipeline.ops.emitters.home import Lives, settled
@@ -17,7 +17,7 @@ from mlsdk.pipeline.ops.overlap import Node, overlapped
 
 def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
     """The program, and the data of its tables (segment -> uint64[4][n])."""
-    nodes = {p.node.name: p for p in placed.nodes}
+    nodes = nodes_of(placed, plan.steps)
     found: list[Node] = []
     segments, tables = dict(plan.segments), {}
     for step in plan.steps:

@@ -261,8 +261,9 @@ def _collect_move(s: m.Move, counts: tuple[int, ...], found: Access) -> None:
         first, last = _span(operand.addr, side.size(s.size), operand.strides, counts)
         if operand.space == m.L2BM:
             found.l2bm.append((first, last))
-        elif operand.space == m.DRAM and operand.symbol:
-            (found.writes if writes else found.reads).append((operand.symbol, first, last))
+        elif operand.space == m.PDM or (operand.space == m.DRAM and operand.symbol):
+            place = operand.symbol or f"pdm of {operand.group}"
+            (found.writes if writes else found.reads).append((place, first, last))
         else:
             found.anything = True
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from mlsdk.device import spec
 from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.placed import Placed, PlacedNode
-from mlsdk.pipeline.ir.plan import CONSTANT, INPUT, OUTPUT, WORK, Segment, Slot, Step
+from mlsdk.pipeline.ir.plan import CONSTANT, INPUT, OUTPUT, WORK, Segment, Slot, Step, nodes_of
 
 ALIGN = 64
 
@@ -17,7 +17,7 @@ def assign(placed: Placed, steps: Sequence[Step]) -> tuple[dict[str, Slot], dict
     needed."""
     slots: dict[str, Slot] = {}
     segments: dict[str, Segment] = {}
-    nodes = {p.node.name: p for p in placed.nodes}
+    nodes = nodes_of(placed, steps)
     source = _view_sources(placed)
 
     def base(name: str) -> str:

@@ -6,14 +6,15 @@ not known to the emitter raises EmitError there; that candidate does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
 from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.image import Image
-from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
+from mlsdk.pipeline.ir.placed import LOAD, ON_HOST, VIEW, Placed, PlacedNode
+from mlsdk.pipeline.ir.plan import load
 from mlsdk.pipeline.ops.emitters.home import GRAIN, IN_DRAM, LM, Lives, size_of
 from mlsdk.pipeline.ops.simulation import GRAINS, Cost, Simulation
 
@@ -32,13 +33,15 @@ class Item:
 @dataclass(frozen=True)
 class Turn:
     """A node. `reads`: the item of each operand (-1: none); `alike`: whether the operand lies in LM as the item was made (a view
-    may differ); `makes`: the item of each result; `after`: turns that come before."""
+    may differ); `makes`: the item of each result; `after`: turns that come before. `loads`: it only brings to LM what is in
+    DRAM."""
 
     name: str
     reads: tuple[int, ...]
     alike: tuple[bool, ...]
     makes: tuple[int, ...]
     after: tuple[int, ...]
+    loads: bool = False
 
 
 #: a turn, its operands and its results in an LM (number, LM), and the results that do not go to DRAM
@@ -198,8 +201,8 @@ class Problem:
 
 def problem_of(placed: Placed, simulation: Simulation, budget: float = 1.0) -> Problem:
     """The problem of a graph; `budget`: the part of each LM that may be used. ScheduleError where a node alone needs more."""
-    nodes = [p for p in placed.nodes if p.emitter != VIEW]
     base = bases(placed)
+    nodes = _with_loads(placed, base)
     outputs = {base.get(name, name) for name in placed.outputs}
     items: list[Item] = []
     number: dict[str, int] = {}
@@ -210,26 +213,48 @@ def problem_of(placed: Placed, simulation: Simulation, budget: float = 1.0) -> P
                 image = placed.values[name].image
                 grains = 0 if p.emitter == ON_HOST else size_of(image.addresses, image.granule) // GRAIN
                 number[name], made_by[name] = len(items), t
-                items.append(Item(name, grains, name in outputs))
+                items.append(Item(name, grains, name in outputs and p.emitter != LOAD))
     turns = []
     for p in nodes:
-        sources = [base.get(name, name) for name in p.node.inputs]
+        sources = [base.get(name, name) for name in p.node.inputs] if p.emitter != LOAD else [""]
         turns.append(
             Turn(
                 p.node.name,
                 tuple(number.get(s, -1) for s in sources),
                 tuple(
-                    p.emitter != ON_HOST and bool(name) and _alike(placed.values[name].image, placed.values[s].image)
+                    p.emitter not in (ON_HOST, LOAD)
+                    and bool(name)
+                    and _alike(placed.values[name].image, placed.values[s].image)
                     for name, s in zip(p.node.inputs, sources)
                 ),
                 tuple(number[name] for name in p.node.outputs if name),
                 tuple(sorted({made_by[s] for s in sources if s in made_by})),
+                p.emitter == LOAD,
             )
         )
     costs = NodeCosts(placed, nodes, simulation)
     problem = Problem(turns, items, costs, int(GRAINS * budget), costs.many)
     check_budget(problem, budget)
     return problem
+
+
+def _with_loads(placed: Placed, base: Mapping[str, str]) -> list[PlacedNode]:
+    """The nodes that run; before the first reader of an input or a constant that several read, what would bring it to LM."""
+    nodes = [p for p in placed.nodes if p.emitter != VIEW]
+    readers: dict[str, int] = {}
+    for p in nodes:
+        for name in {base.get(name, name) for name in p.node.inputs if name}:
+            readers[name] = readers.get(name, 0) + 1
+    found: list[PlacedNode] = []
+    loaded: set[str] = set()
+    for p in nodes:
+        for name in dict.fromkeys(base.get(name, name) for name in p.node.inputs if name):
+            value = placed.values[name]
+            if value.origin != "node" and readers[name] > 1 and name not in loaded and 0 not in value.shape:
+                loaded.add(name)
+                found.append(load(name))
+        found.append(p)
+    return found
 
 
 def bases(placed: Placed) -> dict[str, str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
-from mlsdk.pipeline.ir.placed import VIEW, Placed
-from mlsdk.pipeline.ir.plan import Home, Plan
+from mlsdk.pipeline.ir.placed import LOAD, VIEW, Placed
+from mlsdk.pipeline.ir.plan import Home, Plan, nodes_of
 
 
 def l3ir_text(placed: Placed, plan: Plan) -> bytes:
     """One line for each node in the order in which it runs. MNCoreDownload and MNCoreUpload say what moves from and to DRAM,
     MNCoreForget that an LM no longer holds a value; operands and results that have no such line are in LM."""
-    nodes = {p.node.name: p for p in placed.nodes}
+    nodes = nodes_of(placed, plan.steps)
     lines = [f"# scheduler {plan.scheduler}", "# segments (LW in each group's DRAM)"]
     lines += [f"#   {s.name:40} {s.kind:9} {s.size}" for s in plan.segments.values()]
     forgotten = _forgotten(placed, plan)
@@ -21,6 +23,13 @@ def l3ir_text(placed: Placed, plan: Plan) -> bytes:
             lines.append(
                 f"{p.node.outputs[0]} = {p.node.op}({source})  # a view: {_where(placed, plan, p.node.outputs[0])}"
             )
+            continue
+        if p.emitter == LOAD:
+            (name,), ((_, home),) = p.node.inputs, step.keeps
+            lines.append(
+                f"MNCoreDownload({name})  # {_where(placed, plan, name)}, to {home.space}+{home.word} for several"
+            )
+            lines += _forgets(forgotten.get(at, ()))
             continue
         reads = dict(step.reads)
         for i, name in enumerate(p.node.inputs):
@@ -37,8 +46,12 @@ def l3ir_text(placed: Placed, plan: Plan) -> bytes:
         for o, name in enumerate(outputs):
             if o not in step.only:
                 lines.append(f"MNCoreUpload({name})  # {_where(placed, plan, name)}")
-        lines += [f"MNCoreForget({name})  # {home.space}+{home.word}" for name, home in forgotten.get(at, ())]
+        lines += _forgets(forgotten.get(at, ()))
     return ("\n".join(lines) + "\n").encode()
+
+
+def _forgets(values: Iterable[tuple[str, Home]]) -> list[str]:
+    return [f"MNCoreForget({name})  # {home.space}+{home.word}" for name, home in values]
 
 
 def _home(name: str, home: Home) -> str:
@@ -47,7 +60,7 @@ def _home(name: str, home: Home) -> str:
 
 def _forgotten(placed: Placed, plan: Plan) -> dict[int, list[tuple[str, Home]]]:
     """Step -> the values that live in LM until then."""
-    nodes = {p.node.name: p for p in placed.nodes}
+    nodes = nodes_of(placed, plan.steps)
     last: dict[tuple[str, int], int] = {}  # (value, step that made it) -> step
     made: dict[Home, tuple[str, int]] = {}
     homes: dict[tuple[str, int], Home] = {}

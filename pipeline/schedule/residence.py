@@ -137,7 +137,17 @@ def _belady(problem: Problem, genes: Genes, made: Sequence[_Made]) -> list[Stay]
             if not coming:
                 live.remove(entry)
                 done.append(stay)
-    return [s for s in done if s.hits]
+    return [s for s in done if s.hits and _pays(problem, order, s)]
+
+
+def _pays(problem: Problem, order: Sequence[int], stay: Stay) -> bool:
+    """Whether what was brought to LM for its readers saves more than that took; one whose readers went elsewhere may not."""
+    turn = order[stay.made]
+    if not problem.turns[turn].loads:
+        return True
+    brought = problem.cost(turn, problem.lives(turn, (), [(stay.result, stay.bank)]))
+    saved = sum(problem.read_gain(order[p], i, stay.bank) or 0 for p, i in stay.hits)
+    return brought is not None and brought.total < saved
 
 
 def _wanted(

@@ -58,7 +58,7 @@ def steps_of(placed: Placed, problem: Problem, schedule: Schedule) -> tuple[Step
     for p in placed.nodes:
         if p.emitter == VIEW:
             views.setdefault(base[p.node.outputs[0]], []).append(p.node.name)
-    made = {item.name for item in problem.items}
+    made = {problem.items[i].name for turn in problem.turns if not turn.loads for i in turn.makes}
     steps = [Step(name) for source, names in views.items() if source not in made for name in names]
     reads: dict[int, list[tuple[int, Home]]] = {}
     keeps: dict[int, list[tuple[int, Home]]] = {}
@@ -69,12 +69,15 @@ def steps_of(placed: Placed, problem: Problem, schedule: Schedule) -> tuple[Step
             reads.setdefault(position, []).append((operand, home))
     seen: set[int] = set()
     for position, turn in enumerate(schedule.order):
+        loads = problem.turns[turn].loads
+        if loads and position not in keeps:
+            continue  # nobody reads in LM what it would bring there
         stored = schedule.lives[position].stored
-        only = tuple(o for o, s in enumerate(stored) if not s)
+        only = tuple(o for o, s in enumerate(stored) if loads or not s)
         note = _note(problem, turn, position, schedule, turn in seen)
         mine = tuple(sorted(reads.get(position, ()))), tuple(sorted(keeps.get(position, ())))
         steps.append(Step(problem.turns[turn].name, note, *mine, only))
-        if turn not in seen:
+        if turn not in seen and not loads:
             steps += [
                 Step(name) for item in problem.turns[turn].makes for name in views.get(problem.items[item].name, ())
             ]

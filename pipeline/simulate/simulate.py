@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import Placed
-from mlsdk.pipeline.ir.plan import Plan
+from mlsdk.pipeline.ir.plan import Plan, nodes_of
 from mlsdk.pipeline.ir.timeline import Flow, Row, Timeline
 from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.link import link
@@ -25,7 +25,7 @@ def measure(statements: Sequence[m.Statement]) -> tuple[int, int]:
 def simulate(placed: Placed, plan: Plan) -> Timeline:
     """What each node of the plan costs. Equal, exactly, to what the board counts when it runs the program."""
     program, _ = link(placed, plan)
-    ops = {p.node.name: p.node.op for p in placed.nodes}
+    ops = {name: p.node.op for name, p in nodes_of(placed, plan.steps).items()}
     marks: list[tuple[str, int, int, int, int, int, int]] = []
 
     def mark(node: str, now: int) -> None:

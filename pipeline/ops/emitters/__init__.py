@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mlsdk.errors import EmitError
-from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, PlacedNode, PlacedValue
+from mlsdk.pipeline.ir.placed import LOAD, ON_HOST, VIEW, PlacedNode, PlacedValue
 from mlsdk.pipeline.ops.emitters.argument import emit_argument
 from mlsdk.pipeline.ops.emitters.asm import Asm
 from mlsdk.pipeline.ops.emitters.conv import emit_conv
@@ -20,6 +20,7 @@ from mlsdk.pipeline.ops.emitters.fragment import Call, Fragment
 from mlsdk.pipeline.ops.emitters.gather import emit_gather
 from mlsdk.pipeline.ops.emitters.gemm import emit_gemm
 from mlsdk.pipeline.ops.emitters.home import IN_DRAM, Lives
+from mlsdk.pipeline.ops.emitters.load import emit_load
 from mlsdk.pipeline.ops.emitters.onehot import emit_one_hot
 from mlsdk.pipeline.ops.emitters.rearrange import emit_rearrange
 from mlsdk.pipeline.ops.emitters.reduce import emit_reduce
@@ -45,6 +46,7 @@ EMITTERS: dict[str, Emitter] = {
     "scan": emit_scan,
     "topk": emit_topk,
     "copy": emit_copy,
+    LOAD: emit_load,
     "conv": emit_conv,
     "slide": emit_slide,
 }

@@ -5,7 +5,8 @@ buffered in L2BM; C collects in LM1 and is uploaded when the tile is done. Loops
 
 Where the L2Bs share the columns of C, each needs whole rows of A. They come from copies, one for each L2B, or, as a product
 before leaves them, from where the L2Bs share k (`parts`): each part goes from its group's DRAM to all L2Bs.
-Where the L1Bs share k (`joined`), each sums a part of it, and the network adds the parts on their way to DRAM.
+Where the L1Bs share k (`joined`), each sums a part of it, and the network adds the parts on their way to DRAM. So it is with the
+L2Bs, if those share the k of the weights, too (`summed`).
 """
 
 from __future__ import annotations
@@ -84,6 +85,11 @@ class Product:
         return {"single": "l2bmrffadd", "double": "l2bmrdfadd"}[self.c.dtype]
 
     @property
+    def summed(self) -> str:
+        """The move that adds what all L2Bs have of the result, if each has a part."""
+        return {"single": "mvrffadd", "double": "mvrdfadd"}[self.c.dtype] if _sums_over_l2bs(self.mode, self.b) else ""
+
+    @property
     def steps(self) -> int:
         return self.kb * self.mode.steps
 
@@ -113,7 +119,7 @@ def emit_gemm(call: Call) -> Asm:
     c = call.outputs[0]
     assert a is not None and b is not None and a.scheme is not None and c.scheme is not None
     mode = MODES[call.kernel]
-    kb, nb, parts = local_blocks(a), local_blocks(c), l2bs_of_lanes(a)
+    kb, nb, parts = local_blocks(a), local_blocks(c), () if _sums_over_l2bs(mode, b) else l2bs_of_lanes(a)
     rows = c.scheme.units // nb // call.batches
     shared = a.scheme.units == rows * kb  # one A for all local batches
     if not shared and a.scheme.units != rows * kb * call.batches:
@@ -158,12 +164,16 @@ def local_blocks(tensor: Tensor) -> int:
 def l2bs_of_lanes(tensor: Tensor) -> tuple[int, ...]:
     """The L2Bs among which lane blocks are shared out, in the order of the blocks."""
     scheme, found = tensor.scheme, [0]
-    assert scheme is not None
-    if scheme.lane is not None:
+    if scheme is not None and scheme.lane is not None:
         for d in scheme.axes[scheme.lane]:
             if d.level == L2B and d.n > 1:
                 found = [x + i * d.stride for x in found for i in range(d.n)]
     return tuple(found) if len(found) > 1 else ()
+
+
+def _sums_over_l2bs(mode: Mode, b: Tensor) -> bool:
+    """Whether the L2Bs share the contraction of the weights."""
+    return not mode.crossed and bool(l2bs_of_lanes(b))
 
 
 def _tile(mode: Mode, rows: int, kb: int, nb: int, a: Tensor, c: Tensor, call: Call) -> int:
@@ -217,7 +227,9 @@ def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, co
     out, group = 2 * (at * p.lw_c - part_c.lo), 2 * p.lw_c // p.groups
     rows = consecutive_rows(count, a_words, a_words // p.kb, out, 2 * p.lw_c, group, p.c.dtype)
     weights.run(rows, LB_BIAS if p.bias is not None else None, loops.of("b"))
-    bulk_upload(asm, part_c, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("c"), p.joined)
+    bulk_upload(
+        asm, part_c, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("c"), p.joined, p.summed
+    )
 
 
 def consecutive_rows(count: int, a_row: int, a_lane: int, c_base: int, c_row: int, c_group: int, dtype: str) -> Rows:

@@ -87,7 +87,7 @@ def emit_piece(
     steps: int,
     first: int,
     last: int,
-    lc: int,
+    lc: int | None,
     l1b_spread: bool,
     bias: tuple[int, tuple[int, ...]] | None,
     c_strides: tuple[int, ...] = (),
@@ -95,12 +95,14 @@ def emit_piece(
 ) -> None:
     """Products of the steps [first, last) of the sequence (output group, contraction step), `steps` per output group.
 
-    lc: where the piece's blocks lie in L2BM. bias: L1BM address of the first output group's bias and its strides per loop.
+    lc: where the piece's blocks lie in L2BM; None: they are in the ring already.
+    bias: L1BM address of the first output group's bias and its strides per loop.
     c_strides: words by which C advances per enclosing loop. place: for the piece's first, second, .. block, its number in L2BM;
     None where they lie in that order."""
     table = Timetable()
     g, period = rows.groups, mode.period(rows.groups)
-    _feed(table, mode, last - first, period, lc, l1b_spread, place)
+    if lc is not None:
+        _feed(table, mode, last - first, period, lc, l1b_spread, place)
     first_group = first // steps
     for index in range(last - first):
         og, s = divmod(first + index, steps)

@@ -5,6 +5,8 @@ stay in L2BM: they are moved once, however often `run` is called. Equal pieces b
 
 Weights lie in the order output group, contraction step; those of a crossed mode the other way round: a piece is then a move for
 each contraction step.
+
+Weights that live in LM, a part in each MAB, go from there to the ring in L1BM before each piece: nothing is moved.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from mlsdk.pipeline.ops.emitters.asm import Asm
+from mlsdk.errors import EmitError
+from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.gemm_modes import Mode
-from mlsdk.pipeline.ops.emitters.gemm_pipeline import Rows, emit_piece
+from mlsdk.pipeline.ops.emitters.gemm_pipeline import RING, Rows, emit_piece
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, start_download
 
 PIECE_STEPS = 640  # PE steps of a piece, about: pieces are written out in full
@@ -54,10 +57,13 @@ class Weights:
         self.asm, self.mode, self.b, self.steps, self.groups = asm, mode, b, steps, groups
         self.halves, self.loops = halves, loops
         widen = 8 if b.image.l1b_spread else 1
-        self.pieces = list(self._cut(row_groups, half // widen // mode.block_lw, with_bias))
+        if b.home is not None and (not b.image.mab_spread or matrices > 1):
+            raise EmitError("weights are read in LM where each MAB has a part of one matrix")
+        most = half // widen if b.home is None else RING
+        self.pieces = list(self._cut(row_groups, most // mode.block_lw, with_bias))
         moves = max(len(self._runs(piece)) for piece in self.pieces)
         self.tags = [tuple(asm.tag_reserved() for _ in range(moves * b.image.l2bs_used)) for _ in (0, 1)]
-        self.stay = len(self.pieces) <= 2 and matrices == 1
+        self.stay = b.home is None and len(self.pieces) <= 2 and matrices == 1
         self._flying: set[int] = set()  # pieces of staying weights that were not waited for yet
 
     def _cut(self, row_groups: int, most: int, with_bias: bool) -> Iterator[Piece]:
@@ -105,6 +111,8 @@ class Weights:
         return lambda block: block % self.steps * groups + block // self.steps
 
     def _prefetch(self, index: int, strides: tuple[int, ...]) -> None:
+        if self.b.home is not None:
+            return
         image, at = self.b.image, self.halves[index % 2]
         tags = iter(self.tags[index % 2])
         for first, blocks in self._runs(self.pieces[index]):
@@ -160,8 +168,22 @@ class Weights:
                 self._piece(index, rows, bias, strides, (), ())
                 index += 1
 
+    def _from_lm(self, piece: Piece) -> None:
+        """A piece's blocks from LM into the ring, in the order in which its products take them."""
+        home, each = self.b.home, self.addresses(1)
+        assert home is not None
+        found: list[int] = []
+        for step in range(piece.first, piece.last):
+            group, s = divmod(step, self.steps)
+            block = s * self.groups + group if self.mode.crossed else step
+            found += [home.word + 2 * (block * each + i) for i in range(each)]
+        for i in range(0, len(found), 4):
+            self.asm.pe(f"l1bmd {vec(home.space, found[i : i + 4], 2)} $lb{64 * i}")
+
     def _piece(self, index: int, rows: Rows, bias: int | None, strides, out, of_bias) -> None:
-        if not self.stay:
+        if self.b.home is not None:
+            self._from_lm(self.pieces[index])
+        elif not self.stay:
             self.asm.wait(*self._waits(index))
         elif index in self._flying:
             self.asm.wait(*self._waits(index))
@@ -172,8 +194,8 @@ class Weights:
             start = (bias + 4 * (piece.first // self.steps * self.mode.bias_words // 2), of_bias)
         spread = self.b.image.l1b_spread
         emit_piece(
-            self.asm, self.mode, rows, self.steps, piece.first, piece.last, self.halves[index % 2], spread, start, out,
-            self._place(piece),
+            self.asm, self.mode, rows, self.steps, piece.first, piece.last,
+            self.halves[index % 2] if self.b.home is None else None, spread, start, out, self._place(piece),
         )  # fmt: skip
         if not self.stay and index + 2 < len(self.pieces):
             self._prefetch(index + 2, strides)
@@ -181,7 +203,7 @@ class Weights:
     def _loop(self, index: int, rows: Rows, period: int) -> tuple[int, int]:
         """(pieces of a repetition, repetitions) of a loop that begins with a piece; no repetitions if there is none."""
         for length in (period, 2 * period):
-            repeat = self._repeats(index, length) if self.loops and not self.stay else 0
+            repeat = self._repeats(index, length) if self.loops and not self.stay and self.b.home is None else 0
             if repeat > 1 and self._regular(rows, index, length, repeat):
                 return length, repeat
         return period, 0

@@ -11,7 +11,7 @@ from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fold import MAX, MIN, PRODUCT, SUM, Form, fold, fold_lanes
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.rows import Rows, download_units, load_masks, units_room
-from mlsdk.pipeline.ops.emitters.transfer import Range, bulk_upload
+from mlsdk.pipeline.ops.emitters.transfer import Range, bulk_upload, join_l2bs
 
 LC, LB = 0, 0
 LM_BUDGET = 1900  # LW of LM0 for a tile's data
@@ -191,10 +191,7 @@ class Reduction:
         for i in range(lines):
             asm.pe(f"{join} $lb{LB + each * i} $lc{LC + wide * i}")
         if L2B in levels:
-            size = lines * wide
-            lc, pdm = m.Operand(m.L2BM, LC, m.LW), m.Operand(m.PDM, 0, m.LW, group=0)
-            asm.wait(asm.move(f"mvr{network}", lc, pdm, size))
-            asm.wait(asm.move("mvb", pdm, lc, size))
+            join_l2bs(asm, f"mvr{network}", LC, lines * wide)
         for i in range(lines):
             asm.pe(f"{'l2bmd' if apart[1] else 'l2bmb'} $lc{LC + wide * i} $lb{LB + each * i}")
         for i in range(steps):

@@ -17,6 +17,8 @@ from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.home import Home, copy
 
+LINE = 64  # LW of a move are a multiple of it
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -278,8 +280,10 @@ def bulk_upload(
     lb_size: int,
     strides: tuple[int, ...] = (),
     of_copies: str = "l2bm@0",
+    of_l2bs: str = "",
 ) -> None:
-    """An upload of any size, waited for. What stays in LM only, each place with data of its own, is copied there."""
+    """An upload of any size, waited for. What stays in LM only, each place with data of its own, is copied there. `of_l2bs`: the
+    move that makes one of what all L2Bs have."""
     home, image = part.tensor.home, part.tensor.image
     if home is not None and not part.tensor.symbol and image.spread and home.space != space:
         copy(asm, space, word, home.space, home.word + 2 * part.lo, part.addresses, (), tuple(2 * s for s in strides))
@@ -291,11 +295,21 @@ def bulk_upload(
         if len(flying) == 2:
             asm.wait(*flying.pop(0))
         finish_upload(asm, piece, halves[i % 2], lb, space, word + 2 * (piece.lo - part.lo), of_copies)
+        if of_l2bs:
+            join_l2bs(asm, of_l2bs, halves[i % 2], piece.lc_size)
         flying.append(start_upload(asm, piece, halves[i % 2], strides))
         if home is not None:
             settle_at_home(asm, piece, halves[i % 2], lb, lb_size, strides)
     for tags in flying:
         asm.wait(*tags)
+
+
+def join_l2bs(asm: Asm, reduction: str, lc: int, size: int) -> None:
+    """What all L2BMs have at `lc`, reduced by way of the first group's PDM, in all of them again."""
+    whole = -(-size // LINE) * LINE
+    shared, pdm = m.Operand(m.L2BM, lc, m.LW), m.Operand(m.PDM, 0, m.LW, group=0)
+    asm.wait(asm.move(reduction, shared, pdm, whole))
+    asm.wait(asm.move("mvb", pdm, shared, whole))
 
 
 def _pieces(part: Range, lc_size: int, lb_size: int) -> list[Range]:

@@ -13,7 +13,7 @@ from torch import nn
 
 from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.placed import VIEW
-from mlsdk.pipeline.ir.plan import Plan
+from mlsdk.pipeline.ir.plan import Plan, nodes_of
 from mlsdk.pipeline.layout import LayoutOptions, plan
 from mlsdk.pipeline.ops.emitters.home import LM, Lives, size_of
 from mlsdk.pipeline.ops.link import link
@@ -125,7 +125,7 @@ def test_a_value_stays_where_it_is_until_it_was_read(scheduler):
     """Replayed by hand: nothing writes over a value between the step that leaves it in LM and those that read it there."""
     graph, placed, _ = built("encoder in float")
     the_plan = schedule(placed, ScheduleOptions(scheduler, measure, sa_steps=100))
-    nodes = {p.node.name: p for p in placed.nodes}
+    nodes = nodes_of(placed, the_plan.steps)
     base: dict[str, str] = {}
     for p in placed.nodes:
         if p.emitter == VIEW:
@@ -175,7 +175,7 @@ def test_the_text_of_a_plan_says_what_moves():
     _, placed, _ = built("encoder")
     the_plan = schedule(placed, ScheduleOptions("spill_opt", measure))
     text = l3ir_text(placed, the_plan).decode()
-    nodes = {p.node.name: p for p in placed.nodes}
+    nodes = nodes_of(placed, the_plan.steps)
     steps = [s for s in the_plan.steps if nodes[s.node].emitter != VIEW]
     downloads = sum(sum(map(bool, nodes[s.node].node.inputs)) - len(s.reads) for s in steps)
     uploads = sum(sum(map(bool, nodes[s.node].node.outputs)) - len(s.only) for s in steps)
@@ -193,10 +193,10 @@ def test_the_text_of_a_plan_says_what_moves():
 
 def test_a_budget_bounds_what_is_in_use():
     _, placed, _ = built("fan")
-    nodes = {p.node.name: p for p in placed.nodes}
     found = []
     for budget in (1.0, least_budget(placed)):
         the_plan = schedule(placed, ScheduleOptions("spill_opt", measure, budget))
+        nodes = nodes_of(placed, the_plan.steps)
         found.append(simulate(placed, the_plan).dram_bytes)
         homes: dict[str, dict[int, int]] = {space: {} for space in LM}  # space -> first word -> LW of what lives there
         coming = [home for step in the_plan.steps for _, home in step.reads]
