@@ -74,12 +74,10 @@ def optimize_onnx(inputs: Inputs, options: Options, services: Services) -> Outpu
 
 def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs:
     from mlsdk.pipeline.ir.graph import Graph
-    from mlsdk.pipeline.ir.signature import Signature
     from mlsdk.pipeline.layout import LayoutOptions, fixed_from_json, pins_of, plan, reports
     from mlsdk.pipeline.simulate import measure
 
     fixed = fixed_from_json(inputs["placements.json"]) if "placements.json" in inputs else {}
-    signature = Signature.from_json(inputs["signature.json"].decode())
     told = LayoutOptions(
         options["float_dtype"],
         fixed,
@@ -92,7 +90,7 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
         planner=options["layout_planner"],
         measure=measure,
         trials=_trials(options),
-        fed=frozenset(each.value for each in signature.inputs),
+        fed=_fed(inputs),
     )
     with simulations(services) as (known, helpers):
         wanted = replace(told, known=known, helpers=helpers)
@@ -136,6 +134,15 @@ class Simulations:
 
     def remember(self, key: Any, value: Any) -> None:
         self.memory.remember({**key, **self.version}, value)
+
+
+def _fed(inputs: Inputs) -> frozenset[str]:
+    """The graph inputs that come with each call, if it is told what the graph's inputs are."""
+    from mlsdk.pipeline.ir.signature import Signature
+
+    if "signature.json" not in inputs:
+        return frozenset()
+    return frozenset(each.value for each in Signature.from_json(inputs["signature.json"].decode()).inputs)
 
 
 def _trials(options: Options) -> int:
