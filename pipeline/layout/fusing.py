@@ -40,7 +40,11 @@ def fuse(
         if source is not None and merged is not None:
             inputs, steps = merged
             taken.append((name, source))
-    if not taken:
+    if len(set(inputs)) < len(inputs):  # x x and the like: one operand, brought once
+        alone = list(dict.fromkeys(inputs))
+        steps = tuple(_moved(s, [alone.index(n) for n in inputs], len(alone)) for s in steps)
+        inputs = alone
+    elif not taken:
         return node, operands, kernel
     for name, source in taken:
         planner.withdraw(source, name, node)

@@ -41,6 +41,11 @@ class Steps:
         half = planner.base == "half" and dtype == "float32"
         return planner.apply(self.node, op, inputs, full, dtype="float16" if half else dtype, **attrs)
 
+    def once(self, part: str) -> str:
+        """A part that only one more part reads: it may become a part of that."""
+        self.planner.once.add(part)
+        return part
+
     def number(self, value: float, like: str) -> str:
         dtype = np.dtype(self.planner.value(like).dtype)
         return self.planner.new_constant(f"{self.node.name}.number", np.array(value, dtype))
@@ -61,7 +66,7 @@ class Steps:
 
     def inverse(self, variance: str) -> str:
         """1 / sqrt(variance + epsilon)."""
-        return self("Rsqrt", self("Add", variance, self.number(float(self.attrs["epsilon"]), variance)))
+        return self("Rsqrt", self.once(self("Add", variance, self.number(float(self.attrs["epsilon"]), variance))))
 
     def moments(self, x: str, axes: Sequence[int]) -> tuple[str, str, str]:
         """Mean, variance, and x - mean: in two passes, as the square of a large mean would leave nothing of a variance."""
@@ -88,8 +93,8 @@ def layer_norm(planner: Planner, node: Node) -> None:
     x = steps.wide(node.inputs[0])
     mean, variance, centred = steps.moments(x, _last_axes(steps, len(steps.shape(x))))
     inverse = steps.inverse(variance)
-    y = steps("Mul", steps("Mul", centred, inverse), scale)
-    steps.result(0, steps("Add", y, bias) if bias else y)
+    y = steps("Mul", steps.once(steps("Mul", centred, inverse)), scale)
+    steps.result(0, steps("Add", steps.once(y), bias) if bias else y)
     steps.result(1, mean)
     steps.result(2, inverse)
 
@@ -98,7 +103,7 @@ def rms_norm(planner: Planner, node: Node) -> None:
     steps = Steps(planner, node)
     x = steps.wide(node.inputs[0])
     mean = steps.reduced("ReduceMean", steps("Mul", x, x), _last_axes(steps, len(steps.shape(x))))
-    steps.result(0, steps("Mul", steps("Mul", x, steps.inverse(mean)), node.inputs[1]))
+    steps.result(0, steps("Mul", steps.once(steps("Mul", x, steps.inverse(mean))), node.inputs[1]))
 
 
 def batch_norm(planner: Planner, node: Node) -> None:
@@ -116,9 +121,9 @@ def batch_norm(planner: Planner, node: Node) -> None:
             kept = steps("Mul", before, steps.number(momentum, before))
             steps.result(number, steps("Add", kept, steps("Mul", now, steps.number(1 - momentum, now))))
     else:
-        centred = steps("Sub", x, mean)
+        centred = steps.once(steps("Sub", x, mean))
     factor = steps("Mul", steps.inverse(variance), scale)
-    steps.result(0, steps("Add", steps("Mul", centred, factor), bias))
+    steps.result(0, steps("Add", steps.once(steps("Mul", centred, factor)), bias))
 
 
 def _standardised(steps: Steps, x: str, groups: int) -> str:

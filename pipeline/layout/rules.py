@@ -86,11 +86,19 @@ def padding_of(planner: Planner, op: str, operands: Sequence[str], scheme: Schem
     return LANES if all(lanes) or (op == "Mul" and any(lanes)) else ANY
 
 
+#: addresses of a copied value up to which every PE computes with its own: to share the work out and back takes more steps
+FEW = 8
+
+
 def _common_scheme(planner: Planner, inputs: Sequence[str], shape: tuple[int, ...]) -> Scheme:
     """That of the first operand of the result's own shape which lies somewhere already, else the default."""
     for name in inputs:
         found = planner.scheme_of(name)
-        if planner.shape(name) == shape and found is not None and not found.copies:
+        if (
+            planner.shape(name) == shape
+            and found is not None
+            and (not found.copies or found.addresses("single") <= FEW)
+        ):
             return found
     return spread(shape, choose_lane(shape))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -19,7 +18,8 @@ from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme
 from mlsdk.pipeline.layout.depth import to_depth
 from mlsdk.pipeline.layout.maxima import pool_with_places
 from mlsdk.pipeline.layout.moving import window_slice
-from mlsdk.pipeline.ops.convolution import Window, transposed_window, window_of
+from mlsdk.pipeline.layout.transposed import conv_transpose
+from mlsdk.pipeline.ops.convolution import Window, window_of
 from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.conv import UNIT
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode, mode_of, weights_layout
@@ -379,61 +379,6 @@ def _bordered(planner: Planner, node: Node, x: str, window: Window, fill: float)
     dtype = planner.value(x).dtype
     inputs.append(planner.new_constant(f"{node.name}.fill", np.array(fill, dtype)))
     return planner.apply(node, "Pad", inputs, wide)
-
-
-def conv_transpose(planner: Planner, node: Node) -> None:
-    """A convolution with flipped filters of an input that has zeros between its elements."""
-    x, w = node.inputs[:2]
-    shape, out = planner.shape(x), planner.shape(node.outputs[0])
-    window, _ = transposed_window(node, shape[2:], planner.shape(w)[2:])
-    groups, rank = int(attributes(node)["group"]), len(shape) - 2
-    x = _stretched(planner, node, x, window.strides)
-    shape = planner.shape(x)
-    i, each, *kernel = planner.shape(w)
-    flipped = (groups, i // groups, each, *kernel)
-    order = (0, 2, 1, *range(3, 3 + rank))
-    if planner.is_constant(w):
-        data = planner.data(w)
-        assert data is not None
-        data = np.flip(data, tuple(range(2, 2 + rank))).reshape(flipped).transpose(order)
-        w = planner.new_constant(f"{w}.flipped", data.reshape(groups * each, i // groups, *kernel).copy())
-    else:
-        for axis, size in enumerate(kernel):
-            index = planner.new_constant(f"{node.name}.reversed", np.arange(size)[::-1].copy())
-            w = planner.apply(node, "Gather", (w, index), planner.shape(w), axis=2 + axis)
-        w = planner.apply(node, "Reshape", (w,), flipped)
-        w = planner.apply(node, "Transpose", (w,), [flipped[a] for a in order], perm=order)
-        w = planner.apply(node, "Reshape", (w,), (groups * each, i // groups, *kernel))
-    before = [span - 1 - cut for span, cut in zip(window.span, window.before)]
-    after = [(o + span - 1) - n - b for o, span, n, b in zip(out[2:], window.span, shape[2:], before)]
-    x = _cropped(planner, node, x, before, after)
-    pads = tuple(max(0, b) for b in before) + tuple(max(0, a) for a in after)
-    attrs: dict[str, Any] = {"group": groups, "dilations": window.dilations, "pads": pads}
-    planner.apply(node, "Conv", (x, w, *node.inputs[2:]), out, out=node.outputs[0], **attrs)
-
-
-def _stretched(planner: Planner, node: Node, x: str, strides: tuple[int, ...]) -> str:
-    """x with strides - 1 zeros behind each element but the last of an axis."""
-    if all(step == 1 for step in strides):
-        return x
-    shape = planner.shape(x)
-    apart = [*shape[:2], *(v for extent in shape[2:] for v in (extent, 1))]
-    ends = [*shape[:2], *(v for extent, step in zip(shape[2:], strides) for v in (extent, step))]
-    x = planner.apply(node, "Reshape", (x,), apart)
-    pads = np.array([0] * len(apart) + [e - a for e, a in zip(ends, apart)], np.int64)
-    x = planner.apply(node, "Pad", (x, planner.new_constant(f"{node.name}.apart", pads)), ends)
-    x = planner.apply(node, "Reshape", (x,), [*shape[:2], *(n * s for n, s in zip(shape[2:], strides))])
-    return _cropped(planner, node, x, [0] * len(strides), [1 - step for step in strides])
-
-
-def _cropped(planner: Planner, node: Node, x: str, before: Sequence[int], after: Sequence[int]) -> str:
-    """x without what negative borders cut off."""
-    if all(b >= 0 for b in before) and all(a >= 0 for a in after):
-        return x
-    shape = planner.shape(x)
-    starts = [max(0, -b) for b in before]
-    counts = [n - start - max(0, -a) for n, start, a in zip(shape[2:], starts, after)]
-    return window_slice(planner, node, x, starts, counts, [1] * len(counts))
 
 
 # ---- pooling ------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from emulated import graph_of, run
+from emulated import graph_of, run, steps_of
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -140,6 +140,31 @@ def test_transposed_conv_matches_torch(
     result, _ = run(graph, inputs, dtype)
     scale = np.abs(x).max() * np.abs(weights).max() * (c * kernel[0] * kernel[1]) ** 0.5 + np.abs(b).max()
     assert np.abs(result["y"] - want).max() <= CONV[dtype] * scale
+
+
+@pytest.mark.parametrize(("extents", "kernel", "stride"), [((9,), (4,), (4,)), ((2, 3, 4), (2, 3, 2), (2, 1, 2))])
+def test_transposed_conv_of_lines_and_volumes(extents, kernel, stride):
+    x, weights = arrays(3, (2, 5, *extents), (5, 7, *kernel))
+    function = getattr(torch.nn.functional, f"conv_transpose{len(extents)}d")
+    want = function(torch.from_numpy(x).double(), torch.from_numpy(weights).double(), None, stride).numpy()
+    graph = graph_of("ConvTranspose", {"x": ("float32", x.shape)}, {"y": ("float32", want.shape)}, {"strides": stride},
+                     {"w": weights})  # fmt: skip
+    result, _ = run(graph, {"x": x}, "float")
+    assert np.abs(result["y"] - want).max() <= CONV["float"] * np.abs(want).max() * 10
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "most"), [((1, 64, 16, 16), (64, 32, 2, 2), 350), ((1, 64, 32, 32), (64, 3, 4, 4), 1700)]
+)
+def test_transposed_conv_moves_no_zeros(x, w, most):
+    """Steps of the convolution of an input stretched by 2: 6,625 and 30,138."""
+    pads = (w[2] // 2 - 1,) * 4
+    shape = (1, w[1], 2 * x[2], 2 * x[3])
+    attrs = {"strides": (2, 2), "pads": pads}
+    graph = graph_of(
+        "ConvTranspose", {"x": ("float32", x)}, {"y": ("float32", shape)}, attrs, {"w": np.zeros(w, np.float32)}
+    )
+    assert steps_of(graph, "mixed") <= most
 
 
 # ---- pooling ------------------------------------------------------------------------------------------------------
