@@ -17,10 +17,12 @@ from mlsdk.cache import CacheOptions
 from mlsdk.compiled import CompiledFunction
 from mlsdk.errors import InputMismatch, Misuse, OptionError, TraceError, UnsupportedOperator
 from mlsdk.labels import label_of, short
+from mlsdk.live_settings import live_in_a_trace
 from mlsdk.pipeline.ir.signature import Input, Output, Signature
 from mlsdk.proxy import TensorProxy
 from mlsdk.runtime import events
 from mlsdk.runtime.iospec import IOSpec
+from mlsdk.values import version_of
 
 if TYPE_CHECKING:
     from mlsdk.context import Context
@@ -115,7 +117,7 @@ def compile_function(
     if any(isinstance(value, TensorProxy) for value in inputs.values()):
         sample = {key: _sample(value) for key, value in inputs.items()}
     if request.optimizers:
-        from mlsdk.optimizers import with_backward
+        from mlsdk.backprop import with_backward
 
         function, sample, defaults = with_backward(context, function, sample, request.optimizers)
 
@@ -162,8 +164,11 @@ def _compile(
         context._session.loader.barrier()
         with _TRACING, events.span("compile", f"{name}: trace"), _history_kept(context):
             registry = context.registry
+            registry.follow_optimizers()
+            live = live_in_a_trace(registry.optimizers.values(), lambda tensor: registry.find(tensor) is not None)
             try:
-                found = traced(state=registry.state(), modules=registry.modules, optimizers=registry.optimizers)
+                with live:
+                    found = traced(state=registry.state(), modules=registry.modules, optimizers=registry.optimizers)
             except TraceError as error:
                 on_board = context._session.kind == "board"
                 misuses = refused(error.partial, resolved.values["float_dtype"]) if on_board else ()
@@ -200,14 +205,17 @@ def refused(graph: Graph | None, float_dtype: str = "float") -> tuple[Misuse, ..
 
 @contextmanager
 def _history_kept(context: Context) -> Iterator[None]:
-    """Registered tensors that the function writes in place get no autograd history from the trace."""
+    """Registered tensors that the function writes in place get no autograd history from the trace, and are not changed."""
     before = [(entry.tensor, entry.tensor.requires_grad) for entry in context.registry if entry.tensor.grad_fn is None]
+    versions = [(entry, version_of(entry.tensor)) for entry in context.registry]
     try:
         yield
     finally:
         for tensor, required in before:
             if tensor.grad_fn is not None:
                 tensor.detach_().requires_grad_(required)
+        for entry, version in versions:
+            entry.keep_version(version)
 
 
 def _artifacts(context: Context, found: Traced, fixed: Mapping[str, Any]) -> dict[str, bytes]:

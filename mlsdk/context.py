@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +16,8 @@ from mlsdk import compiling, loading
 from mlsdk.boundary import boundary
 from mlsdk.cache import CacheOptions
 from mlsdk.compiled import CompiledFunction
-from mlsdk.errors import ContextError
+from mlsdk.errors import ContextError, MLSDKWarning
+from mlsdk.live_settings import live_settings
 from mlsdk.mndevice import MNDevice
 from mlsdk.pipeline.ir.signature import RANDOM_STATE
 from mlsdk.proxy import TensorProxy
@@ -251,11 +253,18 @@ class Context:
         return self.registry.get(name)
 
     def _before_call(self, entries: Iterable[Entry | Private]) -> None:
-        """Learning rates that were changed on the host go to the device."""
+        """Learning rates that were changed on the host go to the device; of other changes nothing is taken over."""
         for optimizer in self.registry.optimizers.values():
-            send = getattr(optimizer, "_send_learning_rates", None)
-            if send is not None:
-                send(self)
+            live_settings(optimizer).send(optimizer, self.registry.find)
+        names = [entry.name for entry in entries if isinstance(entry, Entry) and entry.overlooked()]
+        if names:
+            listed = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+            warnings.warn(
+                f"{listed}: changed on the host after the first call, which the program does not see; "
+                "get_registered_value_proxy(tensor).load_from(tensor) sends a tensor to the device",
+                MLSDKWarning,
+                stacklevel=4,
+            )
 
 
 def _pid() -> int:

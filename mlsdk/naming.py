@@ -84,13 +84,23 @@ def get_tensor_name(tensor: Any) -> str | None:
 def set_buffer_name_in_optimizer(optimizer: torch.optim.Optimizer, name: str) -> None:
     """Name the state of an optimizer: `<name>@<parameter group>@<parameter>@<entry>`.
 
-    MNCore optimizers have their state from the start; for torch.optim.SGD, Adam and AdamW it is made here. Raises
-    ContextError for an optimizer whose state cannot be known before its first step.
+    MNCore optimizers have their state from the start; that of others is made here. Raises ContextError for an optimizer
+    whose state cannot be known before its first step.
     """
+    from mlsdk.live_settings import live_settings
     from mlsdk.optimizers import state_tensors
 
-    for path, tensor in state_tensors(optimizer):
-        _set(tensor, f"{name}@{path}".replace(".", "_"), None)
+    tensors = list(state_tensors(optimizer))
+    live_settings(optimizer).name = name
+    for path, tensor in tensors:
+        name_state(optimizer, path, tensor)
+
+
+def name_state(optimizer: torch.optim.Optimizer, path: str, tensor: torch.Tensor) -> None:
+    """Name one tensor of an optimizer's state by the name that the optimizer has."""
+    from mlsdk.live_settings import live_settings
+
+    _set(tensor, f"{live_settings(optimizer).name}@{path}".replace(".", "_"), None)
 
 
 def tensors_of_module(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from mlsdk import naming
 from mlsdk.boundary import boundary
@@ -58,6 +59,18 @@ class Entry(DeviceValue):
         elif self.newest == HOST:
             super().load(self.tensor, clone=False)
             self.newest = SAME
+            self._sent = version_of(self.tensor)
+
+    def overlooked(self) -> bool:
+        """Whether the registered tensor was changed on the host, which the device does not see; told once."""
+        version = version_of(self.tensor)
+        found = self.newest != HOST and self._early is None and self._sent != version
+        self._sent = version
+        return found
+
+    def keep_version(self, before: int) -> None:
+        """The registered tensor was marked as changed, but it was not; `before`: its version then."""
+        if self._sent == before:
             self._sent = version_of(self.tensor)
 
     def refresh(self) -> None:
@@ -189,7 +202,19 @@ class Registry:
 
         for _, tensor in state_tensors(optimizer):
             self.add(tensor)
-        self.optimizers[name or f"optimizer{len(self.optimizers)}"] = optimizer
+        if name or all(one is not optimizer for one in self.optimizers.values()):
+            self.optimizers[name or f"optimizer{len(self.optimizers)}"] = optimizer
+
+    def follow_optimizers(self) -> None:
+        """Register what registered optimizers have got since: groups of parameters that were added."""
+        from mlsdk.optimizers import state_tensors
+
+        for optimizer in self.optimizers.values():
+            for path, tensor in state_tensors(optimizer):
+                if self.find(tensor) is None:
+                    if naming.get_tensor_name(tensor) is None:
+                        naming.name_state(optimizer, path, tensor)
+                    self.add(tensor)
 
     @boundary
     def add(self, tensor: torch.Tensor) -> Entry:
@@ -202,6 +227,10 @@ class Registry:
         if known is not None:
             return known
         name = naming.get_tensor_name(tensor)
+        if is_lazy(tensor):
+            raise ContextError(
+                f"{name or 'a parameter'} has no shape yet; run its module once on a sample before registering it"
+            )
         shape = "x".join(map(str, tensor.shape)) or "0-d"
         if name is None:
             raise ContextError(

@@ -29,5 +29,7 @@ ALLOWED = ", ".join(str(kind).removeprefix("torch.") for kind in DTYPE_OF_TORCH)
 def dense_array(tensor: torch.Tensor) -> np.ndarray:
     """A tensor's elements in the dtype that a Graph has for it."""
     tensor = tensor.detach()
+    if tensor._is_zerotensor():  # forward-mode differentiation: zeros that have no memory
+        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
     array: np.ndarray = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).contiguous().numpy()
     return array

@@ -40,10 +40,6 @@ ASSUMED = {"gaussian_nll_loss": 0}
 
 # What to write instead of functions of torch that need the value of a tensor.
 INSTEAD = {
-    "_BatchNorm.forward": "momentum=None averages over all calls so far; give the layer a number",
-    "AveragedModel.update_parameters": (
-        "write the average in the function (average.lerp_(parameter, 0.01)), or call it outside, after synchronize()"
-    ),
     "clip_grad_norm_": "leave error_if_nonfinite out",
 }
 

@@ -53,6 +53,7 @@ class Snapshot:
     gradients: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = field(default_factory=dict)
     modules: dict[int, tuple[torch.nn.Module, dict[str, Any], dict[str, dict[str, Any]]]] = field(default_factory=dict)
     optimizers: dict[int, tuple[Any, dict[Any, Any], list[dict[str, Any]]]] = field(default_factory=dict)
+    labels: dict[int, str] = field(default_factory=dict)  # of the tensors in the state of optimizers
 
     # --- before ---
 
@@ -78,6 +79,8 @@ class Snapshot:
         state = {parameter: dict(entries) for parameter, entries in optimizer.state.items()}
         groups = [{key: copied(value) for key, value in group.items()} for group in optimizer.param_groups]
         self.optimizers[id(optimizer)] = (optimizer, state, groups)
+        for entries in state.values():
+            self.labels |= {id(value): f"{type(optimizer).__name__} state {key}" for key, value in entries.items()}
 
     def is_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor was the gradient of a watched one."""
@@ -135,13 +138,19 @@ class Snapshot:
                 for key, value in entries.items():
                     if value is not before.get(key):
                         self._note(before.get(key), value, f"{kind} state {key}", replaced, lost)
-            optimizer.state.clear()
-            optimizer.state.update(state)
+                if parameter not in state:
+                    del optimizer.state[parameter]
+                elif isinstance(entries, dict):
+                    entries.clear()
+                    entries.update(before)
             for group, before_group in zip(optimizer.param_groups, groups):
-                for key, value in list(group.items()):
-                    if value is not before_group.get(key) and holds_shadow(value):
+                for key, value in group.items():
+                    # a rate that is computed in the function counts in this step, and needs no place in the next one
+                    if value is not before_group.get(key) and key != "lr":
                         self._note(before_group.get(key), value, f"{kind} {key}", replaced, lost)
-                        _put_back(group, key, before_group)
+                group.clear()
+                group.update(before_group)
+            del optimizer.param_groups[len(groups) :]
 
 
 def _put_back(store: dict[str, Any], key: str, before: Mapping[str, Any]) -> None:

@@ -12,7 +12,9 @@ from torch.distributions import Distribution
 from mlsdk.errors import TraceError
 from mlsdk.pipeline.ir.graph import type_text
 from mlsdk.pipeline.trace.frames import user_line
+from mlsdk.pipeline.trace.scalars import TensorsForNumbers
 from mlsdk.pipeline.trace.shadow import Shadow, array_of
+from mlsdk.pipeline.trace.stand_ins import standing_in
 
 
 @contextlib.contextmanager
@@ -24,7 +26,8 @@ def tracing_settings() -> Iterator[None]:
     - distributions do not check their arguments, which would need their values;
     - `torch.compiler.is_compiling()` is true, which lets optimizers keep their step count a tensor;
     - `x.data = y` writes y into x, and `x.numpy()` of a tensor of the closure gives its content, see below;
-    - `ctc_loss` gets its lengths as tensors, and its targets by sequence.
+    - `ctc_loss` gets its lengths as tensors, and its targets by sequence;
+    - anomaly detection does not look for NaN, which would need the values.
     """
     get, set_ = torch._C, torch._C
     flash, efficient, cudnn = (
@@ -34,7 +37,7 @@ def tracing_settings() -> Iterator[None]:
     )
     math, mkldnn = get._get_math_sdp_enabled(), get._get_mkldnn_enabled()
     fast_path = torch.backends.mha.get_fastpath_enabled()
-    compiling = torch.compiler._is_compiling_flag
+    compiling, anomaly = torch.compiler._is_compiling_flag, torch.is_anomaly_check_nan_enabled()
     checked = Distribution._validate_args
     try:
         Distribution.set_default_validate_args(False)
@@ -45,7 +48,8 @@ def tracing_settings() -> Iterator[None]:
         set_._set_mkldnn_enabled(False)
         torch.backends.mha.set_fastpath_enabled(False)
         torch.compiler._is_compiling_flag = True
-        with _data_written(), _numpy_read(), _lengths_are_tensors():
+        torch.set_anomaly_enabled(torch.is_anomaly_enabled(), False)
+        with _data_written(), _numpy_read(), _lengths_are_tensors(), standing_in(), TensorsForNumbers():
             yield
     finally:
         set_._set_sdp_use_flash(flash)
@@ -55,6 +59,7 @@ def tracing_settings() -> Iterator[None]:
         set_._set_mkldnn_enabled(mkldnn)
         torch.backends.mha.set_fastpath_enabled(fast_path)
         torch.compiler._is_compiling_flag = compiling
+        torch.set_anomaly_enabled(torch.is_anomaly_enabled(), anomaly)
         Distribution.set_default_validate_args(checked)
 
 

@@ -235,7 +235,7 @@ class _Trace:
 
     def _on_capture(self, tensor: torch.Tensor) -> str:
         self.snapshot.watch_tensor(tensor)
-        return self.names.get(id(tensor)) or self.scopes.name_of(tensor)
+        return self.names.get(id(tensor)) or self.scopes.name_of(tensor) or self.snapshot.labels.get(id(tensor), "")
 
     # --- running the function ---
 
@@ -330,10 +330,12 @@ class _Trace:
             and not self.snapshot.is_gradient(capture.tensor)
         ]
         if lost:
-            listed = ", ".join(f"{_described(capture)} (at {capture.mutated_at})" for capture in lost)
+            listed = _listed([f"{_described(capture)} (at {capture.mutated_at})" for capture in lost])
+            of_optimizers = any(id(capture.tensor) in self.snapshot.labels for capture in lost)
+            also = " and the optimizer (registry.register, or register_optimizer_buffers)" if of_optimizers else ""
             raise UnregisteredTensor(
                 f"{self.name} updates {listed}, which {'is' if len(lost) == 1 else 'are'} not registered, so the "
-                "update would be lost; register the tensor with the Context, or write into a copy"
+                f"update would be lost; register the tensor{also} with the Context, or write into a copy"
             )
 
     def _warn_constants(self) -> None:
@@ -344,9 +346,7 @@ class _Trace:
         ]
         if not captures:
             return
-        listed = ", ".join(_described(capture) for capture in captures[:_LISTED])
-        if len(captures) > _LISTED:
-            listed += f" and {len(captures) - _LISTED} more"
+        listed = _listed([_described(capture) for capture in captures])
         warn_user(
             f"{self.name} uses {len(captures)} tensor{'s' if len(captures) > 1 else ''} that "
             f"{'are' if len(captures) > 1 else 'is'} not registered, and now constant: {listed}; "
@@ -493,6 +493,13 @@ class _Results:
 
         graph = self.builder.graph(name, list(self.values.values()))
         return renamed_values(graph, self.wanted), self.wanted
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """The first ones, each once, and how many there are besides."""
+    texts = list(dict.fromkeys(texts))
+    more = len(texts) - _LISTED
+    return ", ".join(texts[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _described(capture: Capture) -> str:

@@ -186,6 +186,8 @@ def test_register_takes_modules_and_optimizers(any_context):
         "model0@bias",
         "optimizer0@model0@weight@momentum_buffer",
         "optimizer0@model0@bias@momentum_buffer",
+        "optimizer0@0@learning_rate",
+        "optimizer0@0@momentum",
     ]
     with pytest.raises(ContextError, match="the name model0 is taken by another Linear"):
         any_context.registry.register("model0", torch.nn.Linear(3, 2))

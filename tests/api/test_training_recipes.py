@@ -64,6 +64,7 @@ def trained(context, directory, recipe, float_dtype):
         agree(mine[kind], vector, tolerance)
 
 
+@pytest.mark.filterwarnings("ignore:.*the GradScaler is left out")
 @pytest.mark.parametrize("name", RECIPES)
 def test_on_the_board(context, tmp_path, name):
     trained(context, tmp_path, RECIPES[name], "float")

@@ -10,6 +10,7 @@ import copy
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
 from training_nets import Block
 
@@ -157,6 +158,27 @@ def averaged(kit):
         return {"loss": loss, "followed": follower(inputs["x"])}
 
     return {"step": step}, [("step", {"x": numbers(4, 6), "y": numbers(4, 3)}) for _ in range(STEPS)]
+
+
+def averaged_by_torch(kit):
+    """torch's averages, of statistics and of weights, and its scale of the loss."""
+    model = kit.own(nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, momentum=None), nn.Tanh(), nn.Linear(5, 3)))
+    swa, ema = (kit.own(AveragedModel(model, multi_avg_fn=function)) for function in (None, get_ema_multi_avg_fn(0.9)))
+    optimizer, scaler = kit.optimizer("sgd", [model], lr=0.2, momentum=0.9), torch.amp.GradScaler("cpu")
+
+    def step(inputs):
+        optimizer.zero_grad()
+        loss = cross_entropy(model, inputs)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        scaler.step(optimizer)
+        scaler.update()
+        swa.update_parameters(model)
+        ema.update_parameters(model)
+        return {"loss": loss}
+
+    return {"step": step}, [("step", {"x": numbers(4, 6), "y": classes(3, 4)}) for _ in range(STEPS)]
 
 
 def distilled(kit):
@@ -385,8 +407,8 @@ def siamese(kit):
 RECIPES = {
     recipe.__name__: recipe
     for recipe in (
-        gan, recomputed, averaged, distilled, contrastive, gradient_penalty, edited_gradients, own_gradient, bags,
-        running,
+        gan, recomputed, averaged, averaged_by_torch, distilled, contrastive, gradient_penalty, edited_gradients,
+        own_gradient, bags, running,
     )
 }  # fmt: skip
 

@@ -308,39 +308,17 @@ def test_torch_dynamo_is_not_needed():
     assert run.stdout.strip() == "[]", run.stderr
 
 
-@pytest.mark.parametrize(
-    ("layer", "hint"),
-    [
-        (nn.BatchNorm1d(4, momentum=None), r"torch's _BatchNorm.forward at .*give the layer a number"),
-        (
-            torch.optim.swa_utils.AveragedModel(nn.Linear(4, 4)),
-            r"AveragedModel.update_parameters at .*after synchronize",
-        ),
-    ],
-    ids=["batch_norm", "average"],
-)
-def test_values_that_torch_asks_for(layer, hint):
-    def function(inputs):
-        update = getattr(layer, "update_parameters", None)
-        return {"y": update(layer.module) if update else layer(inputs["x"])}
-
-    state = dict(layer.state_dict(keep_vars=True))
-    with pytest.raises(DataDependentControlFlow, match=hint) as caught:
-        trace(function, {"x": x}, state=state)
-    assert here(function, 2) in str(caught.value)
-
-
-def test_a_scaler_is_not_needed():
-    layer = nn.Linear(4, 1)
-    optimizer, scaler = torch.optim.SGD(layer.parameters()), torch.amp.GradScaler("cpu")
+def test_a_schedule_belongs_outside():
+    optimizer = torch.optim.SGD(nn.Linear(4, 1).parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
 
     def function(inputs):
-        scaler.scale(layer(inputs["x"]).sum()).backward()
-        scaler.step(optimizer)
+        schedule.step()
+        return {"y": inputs["x"] * optimizer.param_groups[0]["lr"]}
 
-    with pytest.raises(UnsupportedOperator, match="leave the GradScaler out") as caught:
-        trace(function, {"x": x}, state=dict(layer.named_parameters()))
-    assert here(function, 2) in str(caught.value)
+    with pytest.raises(TraceError, match=r"StepLR.step\(\) at .*call it outside, after each call") as caught:
+        trace(function, {"x": x})
+    assert here(function, 1) in str(caught.value)
 
 
 def joined(inputs):
