@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from mlsdk.cli import texts
+
+if TYPE_CHECKING:
+    from mlsdk.tasks.options import Resolved
 
 
 @click.command()
@@ -12,7 +17,7 @@ from mlsdk.cli import texts
 @click.option("--preset", default="", metavar="NAME", help="A preset: O0 to O4, debug, or a file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def options(given: tuple[str, ...], preset: str, as_json: bool) -> None:
-    """List the compile options: value, origin, what can be given, and what each does."""
+    """List the compile options and variables: value, origin, what can be given, and what each does."""
     from mlsdk.cli.build import pairs
     from mlsdk.store.codec import plain
     from mlsdk.tasks import option_page
@@ -20,6 +25,7 @@ def options(given: tuple[str, ...], preset: str, as_json: bool) -> None:
 
     wanted = {name: table.from_text(value) for name, value in pairs("--option", given).items()}
     resolved = table.resolve({**({"option_json": preset} if preset else {}), **wanted})
+    variables = _variables(resolved)
     if as_json:
         texts.echo_json(
             {
@@ -34,6 +40,7 @@ def options(given: tuple[str, ...], preset: str, as_json: bool) -> None:
                 }
                 for name, option in table.OPTIONS.items()
             }
+            | {f"envs.{name}": row for name, row in variables.items()}
         )
         return
     rows = [
@@ -46,4 +53,26 @@ def options(given: tuple[str, ...], preset: str, as_json: bool) -> None:
         )
         for name, option in table.OPTIONS.items()
     ]
+    rows += [
+        (name, "-" if row["value"] is None else str(row["value"]), str(row["origin"]), "variable", str(row["effect"]))
+        for name, row in variables.items()
+    ]
     texts.table(("option", "value", "origin", "allowed", "effect"), rows)
+
+
+def _variables(resolved: Resolved) -> dict[str, dict[str, Any]]:
+    """The environment variables of a compile."""
+    from mlsdk.tasks.options import ALL_BELOW_TRACE
+    from mlsdk.tasks.variables import VARIABLES
+
+    given = resolved.values["envs"]
+    found: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys([*VARIABLES, *given]):
+        row = VARIABLES.get(name)
+        found[name] = {
+            "value": given.get(name),
+            "origin": resolved.origins.get(f"envs.{name}", "not set"),
+            "effect": row.effect or f"none: {row.why}" if row else "set while the phases run",
+            "phases": list(row.phases) if row else list(ALL_BELOW_TRACE),
+        }
+    return found

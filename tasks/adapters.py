@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mlsdk.errors import OptionError
 from mlsdk.tasks import variables
 from mlsdk.tasks.near import nearest
+from mlsdk.tasks.patience import patience
 
 if TYPE_CHECKING:
     from mlsdk.pipeline.ops.simulation import Helpers
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 #: of what is kept of a simulated node
 FORM = 2
+
+#: of the official MLSDK: how rows of a table are gathered and added up, for which there is one way here
+OFFICIAL_IMPLEMENTATIONS = ("Gather=GatherBcast", "ChainerIndexAdd=IndexAddBcast")
 
 Inputs = Mapping[str, bytes]
 Options = Mapping[str, Any]
@@ -91,9 +95,11 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
         measure=measure,
         trials=_trials(options),
         fed=_fed(inputs),
+        implementations=_implementations(options["envs"]),
+        most_slices=variables.whole_number(options["envs"], "CODEGEN_MAX_TIME_SLICE", 0, 1) or None,
     )
-    with simulations(services) as (known, helpers):
-        wanted = replace(told, known=known, helpers=helpers)
+    with simulations(services) as (known, helpers), patience(options["envs"], services) as watch:
+        wanted = replace(told, known=known, helpers=helpers, watch=watch)
         placed, history = plan(Graph.from_onnx(inputs["model.onnx"]), wanted)
     return {
         "placed.json": placed.to_json(),
@@ -154,6 +160,31 @@ def _trials(options: Options) -> int:
     return max(TRIALS[mode] for mode in [options["simulation_mode"], *modes])
 
 
+def _implementations(envs: Mapping[str, str]) -> dict[str, str]:
+    """The implementations of operators that CODEGEN_OP_DEF names: `MatMul=Columns`, with commas between them."""
+    from mlsdk.pipeline.layout import IMPLEMENTATIONS
+    from mlsdk.pipeline.ops.table import table
+
+    found = {}
+    for text in envs.get("CODEGEN_OP_DEF", "").split(","):
+        op, _equals, name = (part.strip() for part in text.partition("="))
+        if not op and not name:
+            continue
+        known = IMPLEMENTATIONS.get(op, ())
+        if name in known:
+            found[op] = name
+        elif text.strip() not in OFFICIAL_IMPLEMENTATIONS:
+            wanted = (
+                f"{op} has one implementation; leave it out"
+                if op in table() and not known
+                else f"give one of {', '.join(f'{op}={one}' for one in known)}{nearest(name, known)}"
+                if known
+                else f"there is no operator {op!r}{nearest(op, IMPLEMENTATIONS)}; write MatMul=Columns"
+            )
+            raise OptionError(f"CODEGEN_OP_DEF: {text.strip()!r:.60}: {wanted}")
+    return found
+
+
 def _ops_on_host(envs: Mapping[str, str]) -> frozenset[str]:
     """The operators that CODEGEN_OPS_ON_HOST names, with commas between them."""
     from mlsdk.pipeline.ops.table import table
@@ -181,10 +212,11 @@ def schedule(inputs: Inputs, options: Options, services: Services) -> Outputs:
         number("CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN", usual.beam_max_turn, -1),
         number("CODEGEN_SCHEDULE_PP_BEAM_TURN_PRUNE_LIMIT", usual.beam_prune_limit, 1),
         number("CODEGEN_SA_STEPS", options["sa_expected_run_iters"], 0),
+        number("CODEGEN_NUM_SA_THREADS", usual.sa_chains, 1),
         any(variables.is_set(options["envs"], f"CODEGEN_USE_{kind}MERGE") for kind in ("", "PARALLEL_")),
     )
-    with simulations(services) as (known, helpers):
-        plan = scheduled(placed, replace(wishes, known=known, helpers=helpers), record)
+    with simulations(services) as (known, helpers), patience(options["envs"], services) as watch:
+        plan = scheduled(placed, replace(wishes, known=known, helpers=helpers, watch=watch), record)
     return {
         "plan.json": plan.to_json(),
         "l3ir.txt": reports.l3ir_text(placed, plan),

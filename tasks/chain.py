@@ -74,6 +74,7 @@ def build_chain(
     """
     clock = time.perf_counter()
     resolved = option_table.resolve(options)
+    option_table.tell(resolved)
     # Resolved once: a preset's values are given like direct ones, and its file is not read again.
     given = resolved.given()
     facts = {"options": plain(given), "preset": resolved.preset}

@@ -102,6 +102,7 @@ def workflows(
 def _session(store: stores.Store, task: Workflow, listener: progress.Listener, force: Collection[str]) -> Session:
     machine_of(task.device)  # before the store is asked: it may have everything
     resolved = option_table.resolve(task.compile_options())
+    option_table.tell(resolved)
     facts = {"options": plain(resolved.given()), "preset": resolved.preset, "device": task.device}
     return Session(store, listener, task.label, force, facts=facts)
 
@@ -114,7 +115,7 @@ def _together(
 ) -> None:
     """One run of the scheduler over all, so that several workers find enough to do. Then each session reports its own."""
     first = next(iter(sessions.values()))
-    both = Session(store, first.listener, first.label, first.force)
+    both = Session(store, first.listener, first.label, first.force, may_cut_short=False)
     try:
         with both.resumed():
             engine.complete(list(tasks.values()), both, scheduler)

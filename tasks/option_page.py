@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from mlsdk.tasks import kinds, presets, variables
-from mlsdk.tasks.options import OPTIONS, Option
+from mlsdk.tasks.options import OLDER, OPTIONS, Option
 
 INTRODUCTION = """\
 # Compile options
@@ -16,8 +16,11 @@ Options are given as `options={...}` to `Context.compile`, as `--option NAME=VAL
 file of `option_json`; how these go together is told in [workflows](workflows.md#presets-and-sweeps).
 `mlsdk options` lists them with the values that a compile would take, and where each comes from.
 
-An option enters the keys of the phases that are named, and no others. Those that have *no effect yet* are checked and
-accepted, so that programs and presets of the official MLSDK run unchanged, and they change no result.
+An option enters the keys of the phases that are named, and no others: with another value those phases run again.
+
+Searches end when they have found enough (`simulation_mode`, `sa_expected_run_iters`, the beam), when `CODEGEN_ALARM` seconds are
+over, or when Ctrl-C is pressed: the best so far is taken, and the compile goes on. What Ctrl-C cut short is not kept for later
+compiles; pressed again, it ends the compile.
 """
 
 VARIABLES_TOLD = """\
@@ -42,8 +45,14 @@ def page() -> str:
     for name, row in variables.VARIABLES.items():
         if row.effect:
             lines.append(f"| `{name}` | {row.effect} | {', '.join(row.phases) or 'none'} |")
-    idle = ", ".join(f"`{name}`" for name, row in variables.VARIABLES.items() if not row.effect)
-    lines += ["", f"Known, and without an effect here: {idle}."]
+    lines += [
+        "",
+        "Names of the official MLSDK that have no effect here. They are accepted, with a notice that says why.",
+        "",
+    ]
+    lines += ["| name | why |", "|---|---|"]
+    idle = {name: row.why for name, row in variables.VARIABLES.items() if row.why}
+    lines += [f"| `{name}` | {why} |" for name, why in [*idle.items(), *OLDER.items()]]
     lines += ["", "## Presets", "", "| name | options | envs |", "|---|---|---|"]
     for name, preset in presets.BUILT_IN.items():
         envs = " ".join(f"`{key}={value}`" for key, value in preset.get("envs", {}).items())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +18,12 @@ from mlsdk.tasks import variables as environment
 from mlsdk.tasks.kinds import Choice, Count, Entries, Flag, Fraction, Kind, Path, Variables
 from mlsdk.tasks.near import nearest
 
+logger = logging.getLogger("mlsdk.options")
+
 
 @dataclass(frozen=True)
 class Option:
-    """`note`: what a reader has to know beside `help`, such as that the option has no effect yet."""
+    """`note`: what a reader has to know beside `help`."""
 
     name: str
     default: Any
@@ -31,7 +34,14 @@ class Option:
 
 
 ALL_BELOW_TRACE = ("OptimizeOnnx", "LayoutPlan", "Schedule", "Simulate", "Emit", "Load")
-NO_EFFECT = "no effect yet"
+
+#: simulation_mode auto, by the scheduler: who searches long for an order may search as long for layouts
+AUTO = {
+    "always_from_dram": "fast",
+    "reuse_consecutive": "fast",
+    "spill_opt": "default",
+    "auto_recompute_sa": "best",
+}
 
 _LAYOUT = ("LayoutPlan",)
 _SCHEDULE = ("Schedule",)
@@ -55,18 +65,27 @@ OPTIONS: dict[str, Option] = {
         Option("scheduler", "always_from_dram", _SCHEDULERS, "how the order is found, and what stays in local memory", _SCHEDULE),
         Option("sa_expected_run_iters", 1000, Count(1, 10**8), "rounds of annealing of auto_recompute_sa", _SCHEDULE),
         Option("simulation_mode", "default", _SIMULATIONS,
-               "effort of the node simulation: how many layouts lpz tries (fake: none, full: the most; auto: as default)",
-               _LAYOUT),
+               "effort of the node simulation: how many layouts lpz tries (fake: none, full: the most; auto: as suits the "
+               "scheduler)", _LAYOUT),
         Option("sram_budget", 1.0, Fraction(), "part of each local memory that may be used", _SCHEDULE),
         Option("envs", {}, Variables(), "environment variables for this compile", ALL_BELOW_TRACE,
                "those named CODEGEN_ have a table of their own"),
-        Option("backprop", False, Flag(), "training by the older exporter's interface", ("OptimizeOnnx",), NO_EFFECT),
+        Option("backprop", False, Flag(), "training by the older exporter's interface", (),
+               "says nothing that `compile(.., optimizers=[..])` does not say: that adds the backward pass"),
         Option("num_threads", None, Count(1, 4096, automatic=True), "processes that count nodes at once; none given, or -1: as "
                "many as there are idle processors. It changes no result"),
         Option("out_onnx", None, Path(), "where to copy the compiled ONNX"),
         Option("option_json", None, Path(), "a preset, or a JSON file with options; those given directly win"),
     )
 }  # fmt: skip
+
+
+#: options of older versions of the official MLSDK, and why there is nothing left for them to do
+OLDER = {
+    "codegen_dir": "the folder is an argument of compile",
+    "pfvm_compatible": "what is compiled for the board runs on pfvm:cpu, too",
+    "save_onnx": "exported.onnx and model.onnx stand in every codegen_dir; out_onnx copies model.onnx",
+}
 
 
 @dataclass(frozen=True)
@@ -79,11 +98,22 @@ class Resolved:
     values: Mapping[str, Any]
     origins: Mapping[str, str]
     preset: str | None = None  # the name of the option_json
+    ignored: tuple[str, ...] = ()  # names of OLDER that were given
 
     def of_phase(self, phase: str) -> dict[str, Any]:
         """What enters the key of a phase."""
         found = {name: self.values[name] for name, option in OPTIONS.items() if phase in option.phases}
+        if found.get("simulation_mode") == "auto":
+            found["simulation_mode"] = AUTO[self.values["scheduler"]]
         return {**found, "envs": environment.of_phase(found["envs"], phase)} if "envs" in found else found
+
+    def notices(self) -> list[str]:
+        """What was given and changes nothing here, with the reason; for the person who gave it."""
+        return [f"option {name} has no effect here: {OLDER[name]}" for name in self.ignored] + [
+            f"{name} has no effect here: {row.why} ({self.origins[f'envs.{name}']})"
+            for name in self.values["envs"]
+            if (row := environment.VARIABLES.get(name)) is not None and row.why
+        ]
 
     def given(self) -> dict[str, Any]:
         """What differs from the defaults by somebody's wish: resolved again, it gives the same."""
@@ -107,10 +137,14 @@ def resolve(given: Mapping[str, Any] | None = None) -> Resolved:
         origin = f"option_json {preset.source}"
         layers.append((origin, f"{origin}: ", {**preset.options, **({"envs": preset.envs} if preset.envs else {})}))
     layers.append(("direct", "", given))
+    ignored: dict[str, None] = {}
     for origin, where, layer in layers:
         for name, value in layer.items():
             if not isinstance(name, str):
                 raise OptionError(f"{where}an option's name is {name!r:.60}; names are texts")
+            if name in OLDER:
+                ignored[name] = None
+                continue
             if name not in OPTIONS:
                 raise OptionError(
                     f"{where}there is no option {name!r}{nearest(name, OPTIONS)}; the options are "
@@ -128,7 +162,18 @@ def resolve(given: Mapping[str, Any] | None = None) -> Resolved:
         values["envs"] = dict(sorted({**values["envs"], **found}.items()))
         origins["envs"] = "environment"
         origins.update({f"envs.{key}": "environment" for key in found})
-    return Resolved(values, origins, preset.name if preset else None)
+    return Resolved(values, origins, preset.name if preset else None, tuple(ignored))
+
+
+_told: set[str] = set()
+
+
+def tell(resolved: Resolved) -> None:
+    """Say once what has no effect."""
+    for notice in resolved.notices():
+        if notice not in _told:
+            _told.add(notice)
+            logger.warning("%s", notice)
 
 
 def from_text(text: str) -> Any:

@@ -47,8 +47,7 @@ class Lines:
         from rich.text import Text
 
         if progress.state in ("start", "waiting"):
-            detail = f" {progress.detail}" if progress.state == "waiting" else ""
-            self._spin(f"{progress.phase:<14}{detail}")
+            self._spin(f"{progress.phase:<14} {progress.detail}".rstrip())
             return
         self.stop()
         style = {"built": "green", "cached": "dim", "failed": "red"}[progress.state]
@@ -69,6 +68,8 @@ class Lines:
     def _spin(self, text: str) -> None:
         from rich.text import Text
 
-        self.stop()
+        if self._status is not None:
+            self._status.update(Text(text))
+            return
         self._status = self._console.status(Text(text))
         self._status.start()

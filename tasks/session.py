@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import luigi
@@ -41,6 +41,9 @@ class Services:
     # a few words about what is going on now; of "run 3 of 8" the visualiser also shows how far that is
     status: Callable[[str], None]
     processes: int | None = None  # that may compute at once, for what is simulated; None: as many as are free
+    cut_short: Callable[[], None] | None = (
+        None  # tells that the result is less than was asked for; None: it must not be
+    )
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Session:
     failure: Failure | None = None
     facts: dict[str, Any] = field(default_factory=dict)  # for the history: options, preset, device
     channel: Channel | None = None  # where worker processes tell what they did
+    may_cut_short: bool = True  # Ctrl-C may end a search, and the build goes on with what that has
 
     def __post_init__(self) -> None:
         self._answers: dict[str, Action] = {}
@@ -202,10 +206,13 @@ class Session:
             self._tell(task, "started")
             self.listener(Progress("start", task.phase_name, task.label, 0.0, reason))
             clock = time.perf_counter()
-            outputs = task.compute(inputs, self._services(task))
+            cut: list[float] = []
+            outputs = task.compute(inputs, self._services(task, lambda: cut.append(time.time())))
             seconds = time.perf_counter() - clock
             hit("task.computed")
             scheduler.tell(task, "publishing", 99)
+            if cut:  # for this session only: nobody else asks for it under this key
+                recipe = replace(recipe, options={**recipe.options, "cut short": str(cut[-1])})
             action = self.store.publish(
                 recipe,
                 _checked(task, outputs),
@@ -219,12 +226,13 @@ class Session:
             self._answers[task.task_id] = action
         self.note(Done(task, action, "built", seconds, reason))
 
-    def _services(self, task: ContentTask) -> Services:
+    def _services(self, task: ContentTask, cut_short: Callable[[], None]) -> Services:
         def status(words: str) -> None:
             scheduler.tell(task, words, scheduler.percentage(words))
             self.listener(Progress("start", task.phase_name, task.label, 0.0, words))
 
-        return Services(self.store.memory, status)
+        alone = self.may_cut_short and self.keep_answers and self.channel is None
+        return Services(self.store.memory, status, cut_short=cut_short if alone else None)
 
     def note(self, done: Done) -> None:
         """A task has its result."""

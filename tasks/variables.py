@@ -18,50 +18,60 @@ PREFIX = "CODEGEN_"
 
 @dataclass(frozen=True)
 class Variable:
-    """`effect`: what it does here; none, if it is only known so that programs of the official MLSDK run unchanged."""
+    """`effect`: what it does here. `why`: why it does nothing; it is known so that programs of the official MLSDK run
+    unchanged."""
 
-    phases: tuple[str, ...]
+    phases: tuple[str, ...] = ()
     effect: str = ""
+    why: str = ""
 
 
-_OPTIMIZE = ("OptimizeOnnx",)
 _LAYOUT = ("LayoutPlan",)
 _SCHEDULE = ("Schedule",)
 _SEARCH = ("LayoutPlan", "Schedule")
-_NONE: tuple[str, ...] = ()  # threads, dumps, folders: they change no result
+_TILES = "every emitter cuts what exceeds LM into the largest tiles that fit, and needs no leave for it"
+_EXACT = "there is one rule for all graphs, and no model needs a switch of its own"
 
 VARIABLES: dict[str, Variable] = {
-    "CODEGEN_ALARM": Variable(_SEARCH),
+    "CODEGEN_ALARM": Variable(
+        _SEARCH, "seconds after which the search of a phase ends, and the best so far is taken; 0: never"
+    ),
     "CODEGEN_ALLOW_UNUSED_LAYOUT_SPEC": Variable(
         _LAYOUT, "1: entries of layout_spec and gemm_layout_spec that nothing fits are no error"
     ),
-    "CODEGEN_AUTO_RECOMPUTE_HACK_FOR_QWEN": Variable(_SCHEDULE),
-    "CODEGEN_CONV_AGGRESSIVE_TIME_SLICING": Variable(_LAYOUT),
-    "CODEGEN_DEFER_SIMPLIFY": Variable(_OPTIMIZE),
-    "CODEGEN_DIR": Variable(_NONE),
-    "CODEGEN_DUMP_VSM": Variable(_NONE),
-    "CODEGEN_ENABLE_SET_PARTIAL_LOCATION": Variable(_LAYOUT),
+    "CODEGEN_AUTO_RECOMPUTE_HACK_FOR_QWEN": Variable(why=_EXACT),
+    "CODEGEN_CONV_AGGRESSIVE_TIME_SLICING": Variable(why=_TILES),
+    "CODEGEN_DEFER_SIMPLIFY": Variable(why="no rewrite has to wait for another"),
+    "CODEGEN_DIR": Variable(why="a variable of example scripts; the folder is an argument of compile"),
+    "CODEGEN_DUMP_VSM": Variable(why="the instructions stand in model.vsm.zst of every codegen_dir"),
+    "CODEGEN_ENABLE_SET_PARTIAL_LOCATION": Variable(why="each use of a value has a place of its own anyway"),
     "CODEGEN_FIND_BEST_COMPILE_OPTIONS": Variable(_LAYOUT, "1: lpz tries as many layouts as with simulation_mode=full"),
     "CODEGEN_FIND_BETTER_COMPILE_OPTIONS": Variable(
         _LAYOUT, "1: lpz tries as many layouts as with simulation_mode=best"
     ),
-    "CODEGEN_FORCE_ATTENTION_GRAD_AFTER_FORWARD": Variable(_SCHEDULE),
-    "CODEGEN_GEMM_FORCE_CHANNEL_SPLIT": Variable(_LAYOUT),
-    "CODEGEN_GEMM_FORCE_WEIGHT_ON_DRAM": Variable(_SEARCH),
-    "CODEGEN_GENERIC_MOVE_CHUNK_SIZE": Variable(_LAYOUT),
-    "CODEGEN_GN_AGGRESSIVE_TIME_SLICING": Variable(_LAYOUT),
-    "CODEGEN_IGNORE_LAYOUT_CHECK": Variable(_LAYOUT),
-    "CODEGEN_IGNORE_REUSED_VALUE_LAYOUT": Variable(_LAYOUT),
-    "CODEGEN_LAYOUT_PLANNER_Z": Variable(_LAYOUT),
-    "CODEGEN_LAYOUT_PLANNER_Z_HONOR_LAYOUT_SPEC": Variable(_LAYOUT),
-    "CODEGEN_LPZ_SKIP_PROPAGATE_TIME": Variable(_LAYOUT),
-    "CODEGEN_MAX_TIME_SLICE": Variable(_LAYOUT),
-    "CODEGEN_NODE_SIM_ALLOW_UNEXPECTED_FAIL": Variable(_SEARCH),
-    "CODEGEN_NUM_SA_THREADS": Variable(_SCHEDULE),
-    "CODEGEN_N_DEV_COPY_STREAMS_THREADS": Variable(_NONE),
-    "CODEGEN_N_TRANSPOSE_THREADS": Variable(_NONE),
+    "CODEGEN_FORCE_ATTENTION_GRAD_AFTER_FORWARD": Variable(why="the order is searched by exact costs, gradients included"),
+    "CODEGEN_GEMM_FORCE_CHANNEL_SPLIT": Variable(why="CODEGEN_OP_DEF=MatMul=Columns shares columns out"),
+    "CODEGEN_GEMM_FORCE_WEIGHT_ON_DRAM": Variable(why="it is always so: products read their weights in DRAM"),
+    "CODEGEN_GENERIC_MOVE_CHUNK_SIZE": Variable(why=_TILES),
+    "CODEGEN_GN_AGGRESSIVE_TIME_SLICING": Variable(why=_TILES),
+    "CODEGEN_IGNORE_LAYOUT_CHECK": Variable(why="a layout that does not hold its value is always refused"),
+    "CODEGEN_IGNORE_REUSED_VALUE_LAYOUT": Variable(why="a value that is wanted in two layouts is stored or switched for each"),
+    "CODEGEN_LAYOUT_PLANNER_Z": Variable(why="layout_planner=lpz is the default"),
+    "CODEGEN_LAYOUT_PLANNER_Z_HONOR_LAYOUT_SPEC": Variable(why="it is always so: every planner keeps to layout_spec"),
+    "CODEGEN_LPZ_SKIP_PROPAGATE_TIME": Variable(why="layouts have no digit of time that could be propagated"),
+    "CODEGEN_MAX_TIME_SLICE": Variable(
+        _LAYOUT, "the most time slices (of 2,048 long words of LM) that a value may have; a plan with more is refused"
+    ),
+    "CODEGEN_NODE_SIM_ALLOW_UNEXPECTED_FAIL": Variable(why="it is always so: what an emitter refuses is no candidate"),
+    "CODEGEN_NUM_SA_THREADS": Variable(
+        _SCHEDULE, "how many annealings auto_recompute_sa makes, each with random numbers of its own; the best is taken"
+    ),
+    "CODEGEN_N_DEV_COPY_STREAMS_THREADS": Variable(why="transfers to an emulated board are copies in memory"),
+    "CODEGEN_N_TRANSPOSE_THREADS": Variable(why="numpy lays arrays out, in threads of its own"),
     "CODEGEN_OPS_ON_HOST": Variable(_LAYOUT, "operators that the host computes, by name with commas between them"),
-    "CODEGEN_OP_DEF": Variable(_LAYOUT),
+    "CODEGEN_OP_DEF": Variable(
+        _LAYOUT, "the implementation of an operator, `MatMul=Columns,Gemm=Rows`: what is shared out over the L2Bs"
+    ),
     "CODEGEN_SA_STEPS": Variable(
         _SCHEDULE, "rounds of annealing of auto_recompute_sa, in place of sa_expected_run_iters"
     ),
@@ -70,15 +80,15 @@ VARIABLES: dict[str, Variable] = {
         _SCHEDULE, "turns without a better order after which that search ends"
     ),
     "CODEGEN_SCHEDULE_PP_BEAM_WIDTH": Variable(_SCHEDULE, "orders that go on in each turn of that search"),
-    "CODEGEN_SKIP_OPTIMIZER_FUSION": Variable(_OPTIMIZE),
-    "CODEGEN_SKIP_RESOLVE_NEGATIVE_INDICES": Variable(_OPTIMIZE),
-    "CODEGEN_SPATIAL_SPLIT_THRESHOLD_L2B_L1B": Variable(_LAYOUT),
-    "CODEGEN_STOP_USING_GENERIC_INDEXING_GATHER_INDEX_ADD": Variable(_LAYOUT),
-    "CODEGEN_TIME_SLICE_SCATTERED_INDEXING_BCAST": Variable(_LAYOUT),
-    "CODEGEN_USE_ADDR_FIRST_Z": Variable(_SEARCH),
+    "CODEGEN_SKIP_OPTIMIZER_FUSION": Variable(why="an optimizer's step is fused where that takes fewer steps"),
+    "CODEGEN_SKIP_RESOLVE_NEGATIVE_INDICES": Variable(why="negative indices are right, and cost one instruction"),
+    "CODEGEN_SPATIAL_SPLIT_THRESHOLD_L2B_L1B": Variable(why="how images are shared out is chosen by exact steps"),
+    "CODEGEN_STOP_USING_GENERIC_INDEXING_GATHER_INDEX_ADD": Variable(why=_EXACT),
+    "CODEGEN_TIME_SLICE_SCATTERED_INDEXING_BCAST": Variable(why=_TILES),
+    "CODEGEN_USE_ADDR_FIRST_Z": Variable(why="addresses are always found last, and a value that finds none is not kept"),
     "CODEGEN_USE_MERGE": Variable(_SCHEDULE, "1: moves of neighbouring nodes overlap (L1Merge)"),
     "CODEGEN_USE_PARALLEL_MERGE": Variable(_SCHEDULE, "the same as CODEGEN_USE_MERGE"),
-}
+}  # fmt: skip
 
 
 def of_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:

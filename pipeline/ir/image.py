@@ -67,6 +67,11 @@ class Image:
     def addresses(self) -> int:
         return self.layout.addresses
 
+    @property
+    def slices(self) -> int:
+        """Time slices: how many times an LM it takes; an operator brings a larger value through it in as many tiles, or more."""
+        return -(-self.addresses // (spec.LM_WORDS // 2))
+
     @cached_property
     def lw_per_address(self) -> int:
         """LW of one L2BM that one LM address takes."""

@@ -147,7 +147,8 @@ class Scheme:
 
         copies = tuple(Digit(s.n, s.level, s.stride) for s in layout.broadcast if s.n > 1)
         found = cls(tuple(tuple(map(digit, axis)) for axis in axes), lane, copies)
-        if found.layout(dtype).axes != tuple(tuple(s for s in axis if s.n > 1) for axis in layout.axes):
+        apart = any(s.level in (PE, W) for axis in axes for s in axis)  # lanes that are no whole blocks
+        if apart or found.layout(dtype).axes != tuple(tuple(s for s in axis if s.n > 1) for axis in layout.axes):
             raise LayoutError(
                 f"{layout} is none of the layouts that the planner works in: at most one axis ends in the four PEs and "
                 f"words, {','.join(map(str, quad))} for {dtype}, and addresses have no gaps"

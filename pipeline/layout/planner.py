@@ -29,6 +29,7 @@ from mlsdk.pipeline.layout.pins import Pins, scheme_of
 from mlsdk.pipeline.ops.clock import Measure
 from mlsdk.pipeline.ops.simulation import Helpers, Known
 from mlsdk.pipeline.ops.table import run as run_operator
+from mlsdk.pipeline.ops.watch import Watch, unwatched
 
 T = TypeVar("T")
 
@@ -50,8 +51,10 @@ class LayoutOptions:
     `on_host`: operators that the host computes. What rules could decide in several ways, for a search to try: `wishes`,
     where inputs and results are to lie, and `ways`, by a result, which of the ways of its rule to take. `planner` names the
     search (search.py); lpz makes so many `trials`, and counts steps and LW of emitted nodes by `measure`, unless they are
-    `known`, perhaps with `helpers`. `pins`: layouts that the user wants. `fed`: inputs that are the program's own and come
-    anew with each call: they may be stored as whatever the program computes with."""
+    `known`, perhaps with `helpers`. `watch` may end the search. `implementations`: of operators that have several
+    (products.IMPLEMENTATIONS). `most_slices`: how many times the LM a value may need. `pins`: layouts that the user wants.
+    `fed`: inputs that are the program's own and come anew with each call: they may be stored as whatever the program computes
+    with."""
 
     float_dtype: str = "float"
     fixed: Mapping[str, Fixed | str] = field(default_factory=dict)
@@ -62,6 +65,9 @@ class LayoutOptions:
     trials: int = 0
     known: Known | None = None
     helpers: Helpers | None = None
+    watch: Watch = unwatched
+    implementations: Mapping[str, str] = field(default_factory=dict)
+    most_slices: int | None = None
     wishes: Mapping[str, Scheme] = field(default_factory=dict)
     ways: Mapping[str, int] = field(default_factory=dict)
     fed: frozenset[str] = frozenset()
@@ -145,6 +151,7 @@ class Planner:
         for name in list(self.waiting):  # nothing read it
             self._settle(name, None)
         self.options.pins.finish()
+        self._check_slices()
         outputs = [self._output(name) for name in self.graph.outputs]
         for name in self.graph.inputs:
             if name not in self.values:
@@ -153,6 +160,17 @@ class Planner:
             self.graph.name, self.graph.inputs, tuple(outputs), tuple(self.nodes), self.values, self.literals
         )
         return placed, tuple(self.history)
+
+    def _check_slices(self) -> None:
+        """LayoutError for a value that comes through an LM in more time slices than may be."""
+        most = self.options.most_slices
+        for name, value in self.values.items() if most is not None else ():
+            slices = value.image.slices
+            if most is not None and slices > most:
+                raise LayoutError(
+                    f"{name} has {slices:,} time slices in {value.layout}, and CODEGEN_MAX_TIME_SLICE allows {most:,}; set it to "
+                    f"{slices:,} or more, or make the value smaller"
+                )
 
     def _may_wait(self, node: Node) -> bool:
         """Whether an elementwise node has no reason to lie anywhere yet, as nobody has placed its inputs. It is planned when

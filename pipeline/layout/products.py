@@ -26,6 +26,10 @@ from mlsdk.pipeline.ops.table import attributes
 if TYPE_CHECKING:
     from mlsdk.pipeline.layout.planner import Planner
 
+#: what is shared out over the L2Bs: the rows of A and C, or the columns of B and C
+ROWS, COLUMNS = "Rows", "Columns"
+#: operators that can be done in several ways, which an option may choose from
+IMPLEMENTATIONS = dict.fromkeys(("MatMul", "Gemm"), (ROWS, COLUMNS))
 BANK = spec.LM_WORDS // 2 - 8  # long words of LM that a tile may take
 
 
@@ -380,6 +384,8 @@ def _schemes(
             columns.insert(0 if lies is None else 1, (shared, found))
     pays = not batch and columns_pay(mode, prod(shape_c[:-1]), k, n)
     ways = [*columns, *rows] if pays or not rows else [*rows, *columns]
+    implementation = planner.options.implementations.get(planner.maker.get(out, ""))
+    ways = {ROWS: rows, COLUMNS: columns}.get(implementation or "", ways) or ways
     pin = planner.options.pins.gemm(b)
     if pin is not None and not trans_a:
         dtype_a = planner.device_dtype(a)

@@ -51,13 +51,13 @@ def history_page(history: Sequence[Event]) -> bytes:
 
 def time_slice_page(placed: Placed) -> bytes:
     """The layouts before anything is cut into tiles."""
-    rows = [(v.name, str(v.layout), v.image.addresses, -(-v.image.addresses // 2048)) for v in placed.values.values()]
+    rows = [(v.name, str(v.layout), v.image.addresses, v.image.slices) for v in placed.values.values()]
     intro = (
         "The layouts just before values are cut in time. An LM bank holds 2,048 long words; an operator brings a larger "
         "value through it in tiles."
     )
-    head = ("value", "layout", "LM LW per PE", "LM banks")
-    return _page("Time slices", intro, head, rows, code=("value", "layout"), numbers=("LM LW per PE", "LM banks"))
+    head = ("value", "layout", "LM LW per PE", "time slices")
+    return _page("Time slices", intro, head, rows, code=("value", "layout"), numbers=("LM LW per PE", "time slices"))
 
 
 def time_slice_text(placed: Placed) -> bytes:

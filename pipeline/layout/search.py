@@ -124,9 +124,11 @@ def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]
     told: list[Event] = []
     tried: set[str] = set()
     left, improved = options.trials, True
+    going = True
     while improved:  # passes over the candidates; each kind once in a pass
         improved, done, ranked = False, set[str](), _ranked(best, graph)
-        while left and (candidate := next((c for c in ranked if c.kind not in done), None)):
+        while left and going and (candidate := next((c for c in ranked if c.kind not in done), None)):
+            going = options.watch(f"trial {options.trials - left + 1} of {options.trials}: {best.total:,} steps")
             done.add(candidate.kind)
             mark = _mark(best, candidate)
             if mark in tried:

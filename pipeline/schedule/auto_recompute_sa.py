@@ -4,7 +4,8 @@ It starts from what spill_opt finds. A round changes one thing: a turn stands el
 (its bias); it prefers the other LM, or may not stay at all; a node that reads nothing but what is there is computed again before
 a later use of its result, or not any more. Costs are exact (`residence.evaluate`), and every state is a legal schedule, so the
 best so far is kept and may be taken at any time. A worse one is accepted with probability exp(-change / (T cost)); T falls from
-0.3 / turns, less than the share of one turn in the whole, to nothing.
+0.3 / turns, less than the share of one turn in the whole, to nothing. Of several annealings, each with random numbers of its own,
+the best is taken.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mlsdk.pipeline.schedule.local import search
 from mlsdk.pipeline.schedule.options import ScheduleOptions
 from mlsdk.pipeline.schedule.problem import Problem
 from mlsdk.pipeline.schedule.residence import Genes, Schedule, evaluate
-from mlsdk.pipeline.schedule.search import Record
+from mlsdk.pipeline.schedule.search import Record, Run
 from mlsdk.pipeline.schedule.spill_opt import spill_opt
 
 BIASES = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -29,16 +30,34 @@ Change = Callable[[Problem, Genes, random.Random], "Genes | None"]
 
 
 def auto_recompute_sa(problem: Problem, options: ScheduleOptions, record: Record) -> Schedule:
-    best = spill_opt(problem, options, record)
-    run = record.run("schedule", "annealing")
-    rng, start = random.Random(0), best.cost
-    genes = Genes(best.order)
-    now, limit = best, in_dram_steps(problem)
+    best = before = spill_opt(problem, options, record)
+    genes, limit = Genes(best.order), in_dram_steps(problem)
+    for chain in range(options.sa_chains):
+        run = record.run("schedule", f"annealing {chain + 1} of {options.sa_chains}" if chain else "annealing")
+        found, its = _annealed(problem, options, run, before, random.Random(chain), limit)
+        if found.cost < best.cost:
+            best, genes = found, its
+    if best.cost < before.cost:
+        closer = evaluate(problem, genes, search)  # more may find room
+        if closer.cost < best.cost and closer.steps <= limit:
+            best = closer
+    run.facts.update({"cost": round(best.cost, 1), "start": round(before.cost, 1)})
+    run.facts["computed again"] = len(best.order) - len(problem.turns)
+    return best
+
+
+def _annealed(
+    problem: Problem, options: ScheduleOptions, run: Run, start: Schedule, rng: random.Random, limit: int
+) -> tuple[Schedule, Genes]:
+    """The best that one annealing finds, of those that take at most `limit` steps, and its genes."""
+    best = now = start
+    best_genes = genes = Genes(start.order)
     rounds, n = options.sa_steps, len(problem.turns)
-    accepted = 0
+    done = accepted = 0
     run.note(0, best.cost, best.cost)
-    for number in range(rounds):
-        part = number / rounds
+    while done < rounds and options.watch(f"round {done} of {rounds}: cost {best.cost:,.0f}"):
+        part = done / rounds
+        done += 1
         temperature = START / n * (1 - part) / (1 + 8 * part)
         other = rng.choices(CHANGES, WEIGHTS)[0](problem, genes, rng)
         if other is None:
@@ -50,14 +69,9 @@ def auto_recompute_sa(problem: Problem, options: ScheduleOptions, record: Record
             accepted += 1
             if found.cost < best.cost:
                 best, best_genes = found, other
-        run.note(number + 1, found.cost, best.cost)
-    if best.cost < start:
-        closer = evaluate(problem, best_genes, search)  # more may find room
-        if closer.cost < best.cost and closer.steps <= limit:
-            best = closer
-    run.facts.update({"rounds": rounds, "accepted": accepted, "cost": round(best.cost, 1), "start": round(start, 1)})
-    run.facts["computed again"] = len(best.order) - n
-    return best
+        run.note(done, found.cost, best.cost)
+    run.facts.update({"rounds": done, "accepted": accepted})
+    return best, best_genes
 
 
 def in_dram_steps(problem: Problem) -> int:

@@ -89,6 +89,8 @@ def search_order(problem: Problem, options: ScheduleOptions, run: Run) -> Schedu
     run.note(0, best.cost, best.cost)
     turn = idle = 0
     while turn != options.beam_max_turn and idle < options.beam_prune_limit:
+        if not options.watch(f"turn {turn} of the search for an order: cost {best.cost:,.0f}"):
+            break
         turn += 1
         grown = set(beam)
         for order in beam:

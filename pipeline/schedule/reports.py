@@ -11,7 +11,8 @@ from mlsdk.pipeline.ir.plan import Home, Plan, nodes_of
 
 def l3ir_text(placed: Placed, plan: Plan) -> bytes:
     """One line for each node in the order in which it runs. MNCoreDownload and MNCoreUpload say what moves from and to DRAM,
-    MNCoreForget that an LM no longer holds a value; operands and results that have no such line are in LM."""
+    MNCoreInputSplit and MNCoreOutputConcat that it exceeds an LM and is cut in time, MNCoreForget that an LM no longer holds a
+    value; operands and results that have no such line are in LM."""
     nodes = nodes_of(placed, plan.steps)
     lines = [f"# scheduler {plan.scheduler}", "# segments (LW in each group's DRAM)"]
     lines += [f"#   {s.name:40} {s.kind:9} {s.size}" for s in plan.segments.values()]
@@ -35,6 +36,7 @@ def l3ir_text(placed: Placed, plan: Plan) -> bytes:
         for i, name in enumerate(p.node.inputs):
             if name and i not in reads:
                 lines.append(f"MNCoreDownload({name})  # {_where(placed, plan, name)}")
+                lines += _slices(placed, "InputSplit", name)
         attrs = ", ".join(f"{k}={v}" for k, v in p.node.attrs.items() if not hasattr(v, "shape"))
         how = p.emitter + (f":{p.kernel}" if p.kernel else "")
         outputs = [name for name in p.node.outputs if name]
@@ -45,6 +47,7 @@ def l3ir_text(placed: Placed, plan: Plan) -> bytes:
         )
         for o, name in enumerate(outputs):
             if o not in step.only:
+                lines += _slices(placed, "OutputConcat", name)
                 lines.append(f"MNCoreUpload({name})  # {_where(placed, plan, name)}")
         lines += _forgets(forgotten.get(at, ()))
     return ("\n".join(lines) + "\n").encode()
@@ -52,6 +55,12 @@ def l3ir_text(placed: Placed, plan: Plan) -> bytes:
 
 def _forgets(values: Iterable[tuple[str, Home]]) -> list[str]:
     return [f"MNCoreForget({name})  # {home.space}+{home.word}" for name, home in values]
+
+
+def _slices(placed: Placed, what: str, name: str) -> list[str]:
+    """A value that exceeds an LM comes through it in slices."""
+    slices = placed.values[name].image.slices
+    return [f"MNCore{what}({name})  # {slices} time slices or more"] if slices > 1 else []
 
 
 def _home(name: str, home: Home) -> str:

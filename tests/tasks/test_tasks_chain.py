@@ -53,10 +53,13 @@ def test_both_schedulers_give_the_same(store, tmp_path):
 @pytest.mark.parametrize(
     ("options", "first"),
     [
-        ({"backprop": True}, "OptimizeOnnx"),
+        ({"backprop": True}, None),
+        ({"envs": {"SOMETHING": "1"}}, "OptimizeOnnx"),
         ({"float_dtype": "half"}, "LayoutPlan"),
         ({"sa_expected_run_iters": 7}, "Schedule"),
-        ({"envs": {"CODEGEN_DEFER_SIMPLIFY": "ReplaceAttention"}}, "OptimizeOnnx"),
+        ({"envs": {"CODEGEN_DEFER_SIMPLIFY": "ReplaceAttention"}}, None),
+        ({"simulation_mode": "auto"}, "LayoutPlan"),
+        ({"simulation_mode": "auto", "scheduler": "spill_opt"}, "Schedule"),
         ({"envs": {"CODEGEN_SA_STEPS": "100"}}, "Schedule"),
         ({"option_json": "/opt/pfn/pfcomp/codegen/preset_options/O1.json"}, "LayoutPlan"),
         ({"num_threads": 4}, None),
@@ -72,22 +75,27 @@ def test_an_option_rebuilds_the_phases_that_it_can_change(build, options, first)
 
 def test_every_option_is_in_the_keys_of_its_phases_and_in_no_other(store):
     from mlsdk.tasks.options import OPTIONS
+    from mlsdk.tasks.variables import VARIABLES
 
+    pins = [{"key": "w"}]
     others = {
-        "float_dtype": "half", "layout_spec": None, "gemm_layout_spec": None,  # None: there is one value
-        "scheduler": None, "sa_expected_run_iters": 7, "simulation_mode": "full", "sram_budget": 0.5,
-        "envs": {"A": "1"}, "backprop": True, "num_threads": 3, "out_onnx": "x", "layout_planner": None,
-        "option_json": None,
+        "float_dtype": "half", "layout_spec": pins, "gemm_layout_spec": pins, "scheduler": "spill_opt",
+        "sa_expected_run_iters": 7, "simulation_mode": "full", "sram_budget": 0.5, "envs": {"A": "1"}, "backprop": True,
+        "num_threads": 3, "out_onnx": "x", "layout_planner": "bidi", "option_json": "debug",
     }  # fmt: skip
     source = build_chain(TRACED, store=store).givers["exported.onnx"]
-    for name, value in others.items():
-        if value is None:
-            continue
-        for phase in COMPILE:
-            one = TASKS[phase](source=source, options={}).recipe({}).digest
-            other = TASKS[phase](source=source, options={name: value}).recipe({}).digest
-            assert (one != other) == (phase in OPTIONS[name].phases), (name, phase)
+
+    def key(phase, options):
+        return TASKS[phase](source=source, options=options).recipe({}).digest
+
     assert set(others) == set(OPTIONS)
+    named = {name: (OPTIONS[name].phases, {name: value}) for name, value in others.items()}
+    named |= {name: (row.phases, {"envs": {name: "3"}}) for name, row in VARIABLES.items()}
+    named["option_json"] = ("LayoutPlan",), {"option_json": "debug"}  # what it sets: simulation_mode
+    for phase in COMPILE:
+        plain = key(phase, {})
+        for name, (phases, options) in named.items():
+            assert (key(phase, options) != plain) == (phase in phases), (name, phase)
 
 
 def test_an_unchanged_input_cuts_the_rebuild_off(build, phases, monkeypatch):
@@ -96,10 +104,10 @@ def test_an_unchanged_input_cuts_the_rebuild_off(build, phases, monkeypatch):
     monkeypatch.setattr(adapters, "optimize_onnx", lambda *_: phases.append("OptimizeOnnx") or same)
     build()
     phases.clear()
-    result = build({"backprop": True})
+    result = build(force=["OptimizeOnnx"])
     assert result.built == ["OptimizeOnnx"]
     assert phases == ["OptimizeOnnx"]
-    assert result.reasons["OptimizeOnnx"] == "option backprop: False -> True"
+    assert result.reasons["OptimizeOnnx"] == "forced"
 
 
 def test_source_lines_rebuild_nothing_below_the_trace(build):
