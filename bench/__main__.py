@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 MODULES = {
+    "allocation": "addresses for many values in little memory",
     "compile": "cold start, recompiling, standard step counts",
     "dashboard": "the Codegen Dashboard on large folders",
     "emulator": "speed of the emulated board",

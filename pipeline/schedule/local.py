@@ -1,6 +1,6 @@
 """LM addresses: values as rectangles of time and grains, beside what each turn writes for itself.
 
-`first_fit` is quick and good enough for most; `search` finds room where it does not, in other orders.
+`first_fit` is quick and good enough for most; `search` finds room where it does not.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from mlsdk.pipeline.schedule.canonical import packed
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,24 @@ ATTEMPTS, AFRESH = 60, 30
 
 
 def search(rects: Sequence[Rect], height: int, taken: Sequence[int], attempts: int = ATTEMPTS) -> list[int | None]:
-    """As `first_fit`, but it looks on where that finds no room; the attempt that leaves the fewest grains without a place.
-
-    What found no room is placed earlier in the next attempt, so that those that are hard to place come to stand in front; ties
-    are drawn. Where the values of a turn exceed its free grains, there is nothing to look for."""
+    """As `first_fit`, but it looks on where that finds no room: for a place for all (`canonical.py`), and else for the attempt
+    that leaves the fewest grains without one. Where the values of a turn exceed its free grains, there is nothing to look for.
+    """
     best = first_fit(rects, height, taken)
-    if crowded(rects, height, taken) is not None:
+    if None not in best or crowded(rects, height, taken) is not None:
         return best
+    room = [height - bits.bit_length() for bits in taken]  # above all that a turn writes for itself
+    found = packed([(r.first, r.last) for r in rects], [r.size for r in rects], room)
+    if found is not None:
+        return [height - address - r.size for address, r in zip(found, rects)]
+    return _reordered(rects, height, taken, attempts, best)
+
+
+def _reordered(
+    rects: Sequence[Rect], height: int, taken: Sequence[int], attempts: int, best: list[int | None]
+) -> list[int | None]:
+    """What found no room is placed earlier in the next attempt, so that those that are hard to place come to stand in front; ties
+    are drawn."""
     rng = random.Random(0)
     weight = _weights(rects, rng)
     for attempt in range(1, attempts + 1):

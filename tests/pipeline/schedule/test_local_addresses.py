@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.allocation import COUNTS, pieces
+from bench.allocation import HEIGHT as MIB
+from mlsdk.pipeline.schedule.canonical import packed
 from mlsdk.pipeline.schedule.local import Rect, crowded, first_fit, search
 
 HEIGHT = 64
@@ -80,6 +83,28 @@ def test_many_values_in_hardly_more_than_they_need(count):
     started = time.process_time()
     assert None not in search(rects, height, [0] * turns, attempts=400)
     assert time.process_time() - started < 10
+
+
+@pytest.mark.parametrize("number", range(len(COUNTS)))
+def test_pieces_of_a_full_rectangle_find_their_places_again(number):
+    rects, turns = pieces(number, COUNTS[number])
+    assert len(rects) == COUNTS[number] and None in first_fit(rects, MIB, [0] * turns)
+    found = search(rects, MIB, [0] * turns)
+    assert None not in found
+    for i, (r, a) in enumerate(zip(rects, found)):
+        assert 0 <= a <= MIB - r.size
+        for other, there in zip(rects[:i], found):
+            if other.first <= r.last and r.first <= other.last:
+                assert a + r.size <= there or there + other.size <= a
+
+
+def test_what_a_turn_writes_for_itself_is_in_the_way():
+    """Three of size 3 and 2 in 8 grains of which a turn uses the lowest: as full as can be."""
+    rects = [Rect(0, 1, 3), Rect(1, 2, 4), Rect(2, 2, 3), Rect(0, 0, 4)]
+    assert packed([(r.first, r.last) for r in rects], [r.size for r in rects], [7, 7, 7]) is not None
+    assert packed([(r.first, r.last) for r in rects], [r.size for r in rects], [7, 6, 7]) is None
+    assert None not in search(rects, 8, [1, 1, 1])
+    assert None in search(rects, 8, [1, 3, 1])
 
 
 def test_the_search_finds_room_where_first_fit_does_not():
