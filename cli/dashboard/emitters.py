@@ -16,6 +16,7 @@ EMITTERS = {
     "view": "a view: the same elements in the same places, no instruction",
     "host": "computed by the host, between two parts of the program",
     "move": "elements brought to another layout, or rearranged",
+    "fetch": "rows brought from where they lie in DRAM, at addresses that the PEs compute",
     "copy": "a copy inside DRAM",
     "elementwise": "tile by tile through local memory",
 }

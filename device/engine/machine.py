@@ -21,6 +21,7 @@ import numpy as np
 from .. import spec
 from ..errors import ExecutionError
 from ..isa import model as m
+from ..isa.operands import bound
 from ..isa.table import UnknownMnemonic
 from ..memory.dram import PagedMemory
 from ..memory.state import State
@@ -207,7 +208,7 @@ class Machine:
     ) -> None:
         try:
             if isinstance(s, m.Bundle):
-                decoder.bundle(s)
+                decoder.bundle(_bound(s, symbols))
             elif isinstance(s, m.MaskLine):
                 decoder.mask = (s.entry, s.targets, s.long2)
             elif isinstance(s, m.Move):
@@ -306,8 +307,17 @@ def _address(o: m.Operand | None, symbols: Mapping[str, int], indices: tuple[int
     return addr
 
 
+def _bound(s: m.Bundle, symbols: Mapping[str, int]) -> m.Bundle:
+    """With the addresses of segments in its immediates."""
+    if not any(isinstance(o, m.Immediate) and o.symbol for i in s.instructions for o in i.operands):
+        return s
+    return s.with_operands(lambda o: bound(o, symbols) if isinstance(o, m.Immediate) else o)
+
+
 def resolve(s: m.Statement, symbols: Mapping[str, int]) -> m.Statement:
-    """A move with the addresses of its segments."""
+    """A move, or an immediate, with the addresses of its segments."""
+    if isinstance(s, m.Bundle):
+        return _bound(s, symbols)
     if not isinstance(s, m.Move):
         return s
     operands = [

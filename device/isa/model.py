@@ -11,7 +11,7 @@ Mask patterns hold 0 or 15 per cycle (the text `/1000` is (15, 0, 0, 0)). The ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 # Spaces an operand can name. PE memories are addressed in words (32 bit), the others in long words (LW, 64 bit).
@@ -77,10 +77,12 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
-    """The quoted payload of `imm`: kind is f, h, i, s, ui or us, text what stands between the quotes."""
+    """The quoted payload of `imm`: kind is f, h, i, s, ui or us, text what stands between the quotes. `symbol`: the segment
+    whose address in DRAM, in units of the DAR, is added when the program is loaded."""
 
     kind: str
     text: str
+    symbol: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,12 @@ class Bundle:
     instructions: tuple[Instruction, ...]
     note: str = ""  # what stands behind `#`
     line: int = field(default=0, compare=False)
+
+    def with_operands(self, change: Callable[[Operand | Immediate], Operand | Immediate]) -> Bundle:
+        instructions = tuple(
+            Instruction(i.mnemonic, tuple(map(change, i.operands)), i.flush) for i in self.instructions
+        )
+        return Bundle(instructions, self.note, self.line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +261,7 @@ def _unroll_loop(loop: Loop, outer: tuple[int, ...]) -> Iterator[Statement]:
 def at_iteration(statement: Statement, indices: tuple[int, ...]) -> Statement:
     """The statement in the given iterations of its loops, without strides."""
     if isinstance(statement, Bundle):
-        instructions = tuple(
-            Instruction(i.mnemonic, tuple(advance(o, indices) for o in i.operands), i.flush)
-            for i in statement.instructions
-        )
-        return Bundle(instructions, statement.note, statement.line)
+        return statement.with_operands(lambda operand: advance(operand, indices))
     if isinstance(statement, Move):
         return replace(
             statement,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from .. import spec
 from .model import (
     ALUF,
     BAR0,
@@ -289,6 +290,18 @@ def parse_immediate(text: str) -> Immediate:
             )
         raise OperandError(f"`{text}` is not an immediate", 'kinds are f, h, i, s, ui and us: f"1.0", ui"0xFF"')
     return Immediate(found[1], found[2])
+
+
+def bound(immediate: Immediate, symbols: Mapping[str, int]) -> Immediate:
+    """An immediate with the address of its segment. Raises OperandError."""
+    if not immediate.symbol:
+        return immediate
+    if immediate.symbol not in symbols:
+        raise OperandError(f"segment `{immediate.symbol}` has no address; pass it in symbols")
+    units, rest = divmod(symbols[immediate.symbol], spec.DAR_UNIT_LW)
+    if rest:
+        raise OperandError(f"segment `{immediate.symbol}` does not start on {spec.DAR_UNIT_LW} LW, as DAR entries do")
+    return Immediate(immediate.kind, str(int(immediate.text) + units))
 
 
 def immediate_word(immediate: Immediate) -> int:

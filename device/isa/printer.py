@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from . import model as m
 from . import table
-from .operands import format_mask, format_operand
+from .operands import bound, format_mask, format_operand
 from .parser import MARKER_PREFIX, PLACES
 
 _PLACE_NAME = {space: text for text, space in PLACES.items() if text != "t"}
@@ -17,7 +17,7 @@ def format_instruction(instruction: m.Instruction, symbols: Mapping[str, int] | 
     bare = table.lookup(instruction.mnemonic).matrix
     for index, operand in enumerate(instruction.operands):
         if isinstance(operand, m.Immediate):
-            parts.append(f'{operand.kind}"{operand.text}"')
+            parts.append(f'{operand.kind}"{bound(operand, symbols or {}).text}"')
         else:
             parts.append(format_operand(operand, symbols, bare and index == 0))
     return " ".join(parts)

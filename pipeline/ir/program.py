@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.device.isa.parser import Parser
 from mlsdk.device.isa.printer import format_lines, format_statement
@@ -73,6 +74,8 @@ _NO_BASE = _Zero()
 def _plain(operand: Any) -> Any:
     if isinstance(operand, m.Operand) and (operand.strides or operand.symbol):
         return replace(operand, strides=(), symbol="")
+    if isinstance(operand, m.Immediate) and operand.symbol:
+        return replace(operand, symbol="")
     return operand
 
 
@@ -84,19 +87,13 @@ def _encode(s: m.Statement) -> Any:
     if isinstance(s, m.Nop):
         return s.count
     if isinstance(s, m.Bundle):
-        strides = [
-            [i, j, list(o.strides)]
+        beside = [
+            [i, j, o.symbol if isinstance(o, m.Immediate) else list(o.strides)]
             for i, ins in enumerate(s.instructions)
             for j, o in enumerate(ins.operands)
-            if isinstance(o, m.Operand) and o.strides
+            if (o.symbol if isinstance(o, m.Immediate) else o.strides)
         ]
-        if not strides:
-            return format_statement(s)
-        plain = m.Bundle(
-            tuple(m.Instruction(i.mnemonic, tuple(_plain(o) for o in i.operands), i.flush) for i in s.instructions),
-            s.note,
-        )
-        return ["pe", format_statement(plain), strides]
+        return ["pe", format_statement(s.with_operands(_plain)), beside] if beside else format_statement(s)
     if isinstance(s, m.Move):
         plain_move = replace(
             s,
@@ -122,11 +119,14 @@ def _decode(parser: Parser, d: Any) -> m.Statement:
     if kind == "pe":
         assert isinstance(statement, m.Bundle)
         instructions = list(statement.instructions)
-        for i, j, strides in d[2]:
+        for i, j, beside in d[2]:
             operands = list(instructions[i].operands)
             operand = operands[j]
-            assert isinstance(operand, m.Operand)
-            operands[j] = replace(operand, strides=tuple(strides))
+            operands[j] = (
+                replace(operand, symbol=beside)
+                if isinstance(operand, m.Immediate)
+                else replace(operand, strides=tuple(beside))
+            )
             instructions[i] = replace(instructions[i], operands=tuple(operands))
         return m.Bundle(tuple(instructions), statement.note)
     assert isinstance(statement, m.Move)
@@ -176,7 +176,7 @@ def _instruction(i: m.Instruction, operand: Callable[[m.Operand], m.Operand]) ->
 
 
 def renamed(statements: Sequence[m.Statement], names: Mapping[str, tuple[str, int]]) -> Iterator[m.Statement]:
-    """The statements with each symbol replaced by (segment, offset). Only moves have symbols."""
+    """The statements with each symbol replaced by (segment, offset). Moves have symbols, and addresses as immediates."""
 
     def operand(o: m.Operand | None) -> m.Operand | None:
         if o is None or not o.symbol:
@@ -184,9 +184,17 @@ def renamed(statements: Sequence[m.Statement], names: Mapping[str, tuple[str, in
         segment, offset = names[o.symbol]
         return replace(o, symbol=segment, addr=o.addr + offset)
 
+    def address(o: m.Operand | m.Immediate) -> m.Operand | m.Immediate:
+        if not isinstance(o, m.Immediate) or not o.symbol:
+            return o
+        segment, offset = names[o.symbol]
+        return replace(o, symbol=segment, text=str(int(o.text) + offset // spec.DAR_UNIT_LW))
+
     for s in statements:
         if isinstance(s, m.Loop):
             yield m.Loop(s.count, tuple(renamed(s.body, names)))
+        elif isinstance(s, m.Bundle) and any(isinstance(o, m.Immediate) for i in s.instructions for o in i.operands):
+            yield s.with_operands(address)
         elif isinstance(s, m.Move):
             yield replace(s, src=operand(s.src), dst=operand(s.dst))
         else:

@@ -19,6 +19,8 @@ from mlsdk.pipeline.ir.graph import Attr, Node
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, local_rows, spread
+from mlsdk.pipeline.layout.fetching import fetched
+from mlsdk.pipeline.layout.index_form import Form, viewed
 from mlsdk.pipeline.ops.table import attributes
 
 if TYPE_CHECKING:
@@ -30,43 +32,6 @@ ROOM = 2000
 DRAM_LW = spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP
 #: an axis as wide as this is worth lanes of its own
 WIDE = 4
-
-
-@dataclass(frozen=True)
-class Form:
-    """`shape`: of the result of a read, or of the updates of a write. `data_axes`, `index_axes`: for each axis of the data
-    and of the indices, the axis of `shape` (-1: the rows; the components of an index). `components`: (extent, stride)."""
-
-    data: str
-    index: str
-    shape: tuple[int, ...]
-    row_axis: int
-    rows: int
-    data_axes: tuple[int, ...]
-    index_axes: tuple[int, ...]
-    components: tuple[tuple[int, int], ...]
-
-    @property
-    def columns(self) -> list[int]:
-        return [a for a in self.data_axes if a >= 0]
-
-    @property
-    def shared(self) -> list[int]:
-        """Columns that have indices of their own."""
-        return [a for a in self.columns if a in self.index_axes]
-
-    @property
-    def free(self) -> list[int]:
-        """Axes of places (or updates) that the data do not have."""
-        return [a for a in range(len(self.shape)) if a not in self.data_axes]
-
-    def attrs(self) -> dict[str, Attr]:
-        return {
-            "row_axis": self.row_axis,
-            "data_axes": self.data_axes,
-            "index_axes": self.index_axes,
-            "components": tuple(x for pair in self.components for x in pair),
-        }
 
 
 # ---- forms --------------------------------------------------------------------------------------------------------
@@ -105,13 +70,6 @@ def _at_places(planner: Planner, node: Node, data: str, index: str, batch: int) 
     data_axes = (*range(batch), -1, *range(places, len(out)))
     strides = [prod(extents[i + 1 :]) for i in range(depth)]
     return Form(data, index, out, batch, rows, data_axes, (*range(places), -1), tuple(zip(extents, strides)))
-
-
-def viewed(planner: Planner, name: str, shape: tuple[int, ...]) -> str:
-    """The value in another shape."""
-    seen = planner.temporary(name, shape)
-    planner.seen_as(name, seen)
-    return seen
 
 
 def cut(planner: Planner, node: Node, name: str, shape: Sequence[int], axis: int) -> str:
@@ -283,6 +241,8 @@ def gather(planner: Planner, node: Node) -> None:
         form = _at_places(planner, node, data, index, int(attributes(node)["batch_dims"]))
     dtype = planner.device_dtype(form.data)
     plan = min(_plans(planner, form, dtype), key=lambda plan: _steps(planner, form, dtype, plan))
+    if fetched(planner, node, form, dtype, _steps(planner, form, dtype, plan)):
+        return
     operands = _operands(planner, node, form, plan.out, plan.rows)
     put = replace(node, attrs={**node.attrs, **form.attrs()})
     planner.put(put, "gather", operands, [plan.out], dtypes=[dtype], kernel=plan.kernel)

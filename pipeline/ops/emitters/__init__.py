@@ -16,6 +16,7 @@ from mlsdk.pipeline.ops.emitters.asm import Asm
 from mlsdk.pipeline.ops.emitters.conv import emit_conv
 from mlsdk.pipeline.ops.emitters.copy import emit_copy
 from mlsdk.pipeline.ops.emitters.elementwise import emit_elementwise
+from mlsdk.pipeline.ops.emitters.fetch import emit_fetch
 from mlsdk.pipeline.ops.emitters.fragment import Call, Fragment
 from mlsdk.pipeline.ops.emitters.gather import emit_gather
 from mlsdk.pipeline.ops.emitters.gemm import emit_gemm
@@ -41,6 +42,7 @@ EMITTERS: dict[str, Emitter] = {
     "argument": emit_argument,
     "move": emit_rearrange,
     "gather": emit_gather,
+    "fetch": emit_fetch,
     "scatter": emit_scatter,
     "onehot": emit_one_hot,
     "scan": emit_scan,

@@ -102,7 +102,7 @@ class Asm:
                 if isinstance(operand, m.Operand) and (position < sources or operand.indirect):
                     ready = max(ready, self._readable(operand, instruction.mnemonic, position < sources))
             if instruction.mnemonic.startswith("l2bm"):
-                up = instruction.operands[0].space == m.L1BM  # type: ignore[union-attr]
+                up = _is_upward(instruction)
                 ready = max(ready, (self._l2_down if up else self._l2_up) + 4)
         self.nop(ready - self.step)
         self.statements.append(m.Bundle(tuple(instructions)))
@@ -164,7 +164,7 @@ class Asm:
                 else:
                     self._latest_lb_pe = self.step
         if name.startswith("l2bm"):
-            if instruction.operands[0].space == m.L1BM:  # type: ignore[union-attr]
+            if _is_upward(instruction):
                 self._l2_up = self._lc_written = self.step
             else:
                 self._l2_down = self.step
@@ -212,15 +212,18 @@ class Asm:
     def tag_release(self, *tags: int) -> None:
         self._reserved.difference_update(tags)
 
-    def move(self, mnemonic: str, src: m.Operand, dst: m.Operand, size: int, tag: int | None = None) -> int:
-        """An MV line; returns its tag, for `wait`. EmitError where it names a tensor that is not in DRAM."""
+    def move(
+        self, mnemonic: str, src: m.Operand, dst: m.Operand, size: int, tag: int | None = None, nd: int = 0
+    ) -> int:
+        """An MV line; returns its tag, for `wait`. `nd`: pieces of 16 LW for each entry of the DAR. EmitError where it names a
+        tensor that is not in DRAM."""
         if any(side.space == m.DRAM and not side.symbol for side in (src, dst)):
             raise EmitError("an operand that lives in LM has no place in DRAM")
         if src.space == m.L2BM:
             self.nop(self._lc_written + 2 - self.step)
         tag = tag or self.tag()
         self._tags.add(tag)
-        self.statements.append(m.Move(mnemonic, src, dst, size, tag))
+        self.statements.append(m.Move(mnemonic, src, dst, size, tag, nd))
         return tag
 
     def wait(self, *tags: int) -> None:
@@ -252,6 +255,12 @@ class Asm:
     @property
     def depth(self) -> int:
         return self._depth
+
+
+def _is_upward(instruction: m.Instruction) -> bool:
+    """From L1BM to L2BM. The writer of the DAR has no operands, and reads nothing but its buffer."""
+    first = instruction.operands[0] if instruction.operands else None
+    return isinstance(first, m.Operand) and first.space == m.L1BM
 
 
 def _lb_length(mnemonic: str, operand: m.Operand) -> int:

@@ -100,6 +100,29 @@ def signed_digits(value: int) -> list[tuple[int, int]]:
     return digits[::-1]
 
 
+def nearest(asm: Asm, c: Constants, x: str, extent: int, out: str, kept: str = "$nowrite") -> None:
+    """The row that an index names, or the nearest one; `kept`: the index, counted from the first row, as it is."""
+    c.ready(31, extent, 0, extent - 1)
+    asm.pe(f"ilsr {x} {c(31)} $nowrite")
+    asm.pe(f"iand $aluf {c(extent)} $nowrite")
+    asm.pe(f"iadd $aluf {x} {kept}")
+    asm.pe(f"imax $aluf {c(0)} $nowrite")
+    asm.pe(f"imin $aluf {c(extent - 1)} {out}")
+
+
+def scaled(asm: Asm, c: Constants, x: str, factor: int, total: str, more: bool = False) -> None:
+    """total = x * factor, or with `more` total + x * factor."""
+    digits = signed_digits(factor)
+    c.ready(*(shift for _, shift in digits))
+    for sign, shift in digits:
+        if not more:
+            asm.pe(f"ilsl {x} {c(shift)} {total}")
+        else:
+            asm.pe(f"ilsl {x} {c(shift)} $nowrite")
+            asm.pe(f"{'iadd' if sign > 0 else 'isub'} {total} $aluf {total}")
+        more = True
+
+
 class Indices:
     """The index tensor of a node. Without lanes a unit is one index; with lanes it is a quad of them."""
 
@@ -143,25 +166,13 @@ class Indices:
         for component in self.components:
             c.ready(component.extent, component.extent - 1, *(shift for _, shift in signed_digits(component.stride)))
         for k, component in enumerate(self.components):
-            x = vec(m.LM1, sources[k], 2)
-            asm.pe(f"ilsr {x} {c(31)} $nowrite")
-            asm.pe(f"iand $aluf {c(component.extent)} $nowrite")
-            asm.pe(f"iadd $aluf {x} {kept}" if self.writes else f"iadd $aluf {x} $nowrite")
-            asm.pe(f"imax $aluf {c(0)} $nowrite")
-            asm.pe(f"imin $aluf {c(component.extent - 1)} {f'$lr{SCRATCH + 16}v'}")
+            x = f"$lr{SCRATCH + 16}v"
+            nearest(asm, c, vec(m.LM1, sources[k], 2), component.extent, x, kept if self.writes else "$nowrite")
             if self.writes:
                 asm.pe(f"ixor $aluf {kept} {bad if not k else '$nowrite'}")
                 if k:
                     asm.pe(f"ior $aluf {bad} {bad}")
-            first = not k
-            for sign, shift in signed_digits(component.stride):
-                x = f"$lr{SCRATCH + 16}v"
-                if first:
-                    asm.pe(f"ilsl {x} {c(shift)} {total}")
-                else:
-                    asm.pe(f"ilsl {x} {c(shift)} $nowrite")
-                    asm.pe(f"{'iadd' if sign > 0 else 'isub'} {total} $aluf {total}")
-                first = False
+            scaled(asm, c, x, component.stride, total, more=k > 0)
         if not self.writes:
             self._spread(total, targets, n)
             return

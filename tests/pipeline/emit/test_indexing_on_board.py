@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from reference import DTYPES, agree, node_graph, numbers
 
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
+from mlsdk.pipeline.ir.program import Program
+from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.table import run as run_operator
 
 every_dtype = pytest.mark.parametrize(("float_dtype", "dtype"), DTYPES)
@@ -84,12 +86,62 @@ def test_gather_nd(shape, index, batch, float_dtype, dtype):
 @pytest.mark.parametrize(
     ("shape", "axis", "index"), [((5000, 33), 0, (11,)), ((9000,), 0, (33,)), ((4500, 8), 0, (40,))]
 )
-def test_rows_that_do_not_fit_lm_come_in_chunks(shape, axis, index, float_dtype):
+def test_rows_that_do_not_fit_lm_come_in_chunks(shape, axis, index, float_dtype, monkeypatch):
+    monkeypatch.setattr("mlsdk.pipeline.layout.fetching.MOST", 0)
     x, i = x_of(shape, "float32"), indices(shape[axis], index)
     agree("Gather", {"x": (x,), "i": (i,)}, 1, {"axis": axis}, float_dtype)
     if len(shape) > 1:
         i = indices(shape[0], (*index, shape[1]))
         agree("GatherElements", {"x": (x,), "i": (i,)}, 1, {"axis": 0}, float_dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize(
+    ("shape", "axis", "index", "most"),
+    [
+        ((4000, 512), 0, (8,), 230),
+        ((4000, 64), 0, (), 200),
+        ((2500, 200), 0, (3, 5), 320),
+        ((3, 3000, 40), 1, (7,), 250),
+        ((2000, 5, 48), 0, (9, 1), 300),
+        ((20000, 128), 0, (600,), 2000),
+        ((8, 40000), 1, (3,), 250),
+    ],
+)
+def test_few_rows_are_fetched(shape, axis, index, most, float_dtype, dtype):
+    """Those far outside are the nearest."""
+    x, i = x_of(shape, dtype), indices(shape[axis], index)
+    operands = {"x": (x,) if shape[-1] == 512 else x, "i": (i,)}
+    graph = node_graph("Gather", operands, 1, {"axis": axis})[0]
+    placed, _, program, _ = compiled(graph, float_dtype)
+    assert [p.emitter for p in placed.nodes if p.node.op == "Gather"] == ["fetch"]
+    agree("Gather", operands, 1, {"axis": axis}, float_dtype)
+    assert Clock().run(program.statements) <= most * (2 if float_dtype == "double" else 1)
+    back = Program.from_json(program.to_json())
+    assert back.vsm() == program.vsm() and "$di0" in back.vsm()
+
+
+def test_rows_outside_are_the_nearest_ones():
+    x, i = x_of((3000, 512), "float32"), np.array([-3000, -3001, -(2**31), 2999, 3000, 2**31 - 1, 0], np.int64)
+    graph = node_graph("Gather", {"x": (x,), "i": (i,)}, 1, {"axis": 0})[0]
+    (result,) = run(graph, {"x": x, "i": i})[0].values()
+    assert np.array_equal(result, x[[0, 0, 0, 2999, 2999, 2999, 0]])
+
+
+def test_what_others_read_is_not_laid_out_for_its_rows():
+    """Nor is what lies in few PEs so, for then another function may have to compute with it there."""
+
+    def emitters(width, *more):
+        shapes = {"x": (4000, width), "y": (8, width), "z": (4000, width)}
+        values = {n: Value(n, "float32", s) for n, s in shapes.items()} | {"i": Value("i", "int64", (8,))}
+        nodes = (Node("gather", "Gather", ("x", "i"), ("y",), {"axis": 0}), *more)
+        outputs = tuple(name for node in nodes for name in node.outputs)
+        used = {n: v for n, v in values.items() if n in ("x", "i", *outputs)}
+        return {p.emitter for p in compiled(Graph("g", ("x", "i"), outputs, nodes, used, {}))[0].nodes}
+
+    assert "fetch" in emitters(512)
+    assert "fetch" not in emitters(512, Node("relu", "Relu", ("x",), ("z",)))
+    assert "fetch" not in emitters(64)
 
 
 @every_dtype
