@@ -20,7 +20,7 @@ from mlsdk.pipeline.trace.aten.convolution import (
 )
 from mlsdk.pipeline.trace.aten.normalization import per_channel
 from mlsdk.pipeline.trace.aten.shape import View, onnx_pads, places_of, select_scatter, slice_scatter, torch_view
-from mlsdk.pipeline.trace.aten.table import Row, Type, Unsupported, aten, axis_list, pairs, row, scaled
+from mlsdk.pipeline.trace.aten.table import Row, Type, aten, axis_list, pairs, row, scaled
 from mlsdk.pipeline.trace.builder import Builder
 
 Number = float | int | bool
@@ -308,7 +308,11 @@ def _input_gradient(
     attrs: dict[str, Any] = {"strides": tuple(stride), "dilations": tuple(dilation), "group": groups}
     attrs["pads"] = (*padding, *padding)
     if transposed:
-        return b.op("Conv", grad, w, **attrs)
+        result = b.op("Conv", grad, w, **attrs)
+        for axis, extent in enumerate(x.shape):
+            if result.shape[axis] > extent:  # windows of what output_padding of a stride or more added
+                result = b.slice(result, axis, 0, extent)
+        return result
     reach = [
         (extent - 1) * s - 2 * p + d * (size - 1) + 1
         for extent, size, s, p, d in zip(grad.shape[2:], w.shape[2:], stride, padding, dilation)
@@ -495,6 +499,9 @@ row(aten.upsample_linear1d_backward.default)(_resize(1, "linear"))
 row(aten.upsample_bilinear2d_backward.default)(_resize(2, "linear"))
 row(aten.upsample_trilinear3d_backward.default)(_resize(3, "linear"))
 row(aten.upsample_bicubic2d_backward.default)(_resize(2, "cubic"))
+ANTIALIASED = {"antialias": 1, "exclude_outside": 1, "cubic_coeff_a": -0.5}
+row(aten._upsample_bilinear2d_aa_backward.default)(_resize(2, "linear", **ANTIALIASED))
+row(aten._upsample_bicubic2d_aa_backward.default)(_resize(2, "cubic", **ANTIALIASED))
 
 
 # --- indexing ---
@@ -504,10 +511,12 @@ row(aten.upsample_bicubic2d_backward.default)(_resize(2, "cubic"))
 def _embedding(
     b: Builder, out: list[Type], grad: Value, indices: Value, count: int, padding: int, by_frequency: bool
 ) -> Value:
-    if by_frequency:
-        raise Unsupported("an embedding with scale_grad_by_freq")
     flat = b.cast(b.reshape(indices, (indices.size,)), "int64")
     updates = b.reshape(grad, (indices.size, grad.shape[-1]))
+    if by_frequency:
+        ones, where = b.full((indices.size,), 1, grad.dtype), b.reshape(flat, (indices.size, 1))
+        often = b.op("ScatterND", b.full((count,), 0, grad.dtype), where, ones, reduction="add")
+        updates = b.op("Div", updates, b.reshape(b.op("Gather", often, flat, axis=0), (indices.size, 1)))
     if padding >= 0:
         padded = b.reshape(b.op("Equal", flat, b.scalar(padding, "int64")), (indices.size, 1))
         updates = b.where(padded, b.scalar(0, grad.dtype), updates)

@@ -8,6 +8,7 @@ from mlsdk.pipeline.trace.decompositions import (  # noqa: F401  (importing a fa
     order,
     pooling,
     random,
+    sampling,
     special,
 )
 from mlsdk.pipeline.trace.decompositions.table import DECOMPOSITIONS

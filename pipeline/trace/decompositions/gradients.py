@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mlsdk.pipeline.trace.decompositions.table import Decomposition, aten, decomposes, gradients
-
-
-def _forward(func: Any) -> Decomposition:
-    """The decomposition of a forward operator; torch's table is read late, as it takes long to make."""
-
-    def call(*args: Any) -> Any:
-        from torch._decomp import decomposition_table
-
-        return decomposition_table[func](*args)
-
-    return call
-
-
-@decomposes(aten.grid_sampler_2d_backward.default)
-def _grid_sampler_backward(
-    grad: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool, mask: Any
-) -> Any:
-    forward = _forward(aten.grid_sampler_2d.default)
-    found = gradients(lambda a, b: forward(a, b, mode, padding, corners), [x, grid], grad)
-    return tuple(gradient if wanted else None for gradient, wanted in zip(found, mask))
+from mlsdk.pipeline.trace.decompositions.table import aten, decomposes, gradients
 
 
 @decomposes(aten._weight_norm_interface_backward.default)
@@ -49,3 +30,12 @@ def _cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p: float, distances: Ten
 def _pdist_backward(grad: Tensor, x: Tensor, p: float, distances: Tensor) -> Tensor:
     first, second = torch.triu_indices(len(x), len(x), 1).unbind()
     return gradients(lambda a: torch.linalg.vector_norm(a[first] - a[second], p, -1), [x], grad)[0]
+
+
+@decomposes(aten.masked_scatter_backward.default)
+def _masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Any) -> Tensor:
+    """By the source: its elements went to the places of the mask, one after the other."""
+    mask, count = mask.expand(grad.shape).flatten(), math.prod(sizes)
+    order = torch.where(mask, mask.to(torch.int64).cumsum(0) - 1, count)
+    found = grad.new_zeros(count + 1).scatter_add(0, order, grad.flatten() * mask)
+    return found[:count].reshape(sizes)

@@ -181,3 +181,42 @@ def test_embedding_gradients():
         return torch.autograd.grad(weighted(table(ids)), [table.weight])
 
     agree(run, ids, state=registered(table))
+
+
+image, ids = torch.sin(torch.arange(40, dtype=torch.float64)).reshape(1, 2, 5, 4), torch.tensor([[2, 0, 2], [1, 2, 4]])
+# the first two at the border itself, where torch passes nothing on
+grid = torch.cos(torch.arange(24, dtype=torch.float64) * 1.7).reshape(1, 3, 4, 2) * 1.3
+grid[0, 0, 0], grid[0, 0, 1] = torch.tensor([-1.0, 1.0]), torch.tensor([1.0, 0.2])
+SAMPLED = {
+    f"{mode} {padding} {corners}": (
+        lambda x, g, m=mode, p=padding, c=corners: F.grid_sample(x, g, m, p, align_corners=c),
+        image,
+        grid,
+    )
+    for mode in ("bilinear", "nearest", "bicubic")
+    for padding, corners in (("zeros", False), ("border", True), ("reflection", False))
+}
+RARER = {
+    **SAMPLED,
+    "volume": (
+        lambda x, g: F.grid_sample(x, g, padding_mode="reflection", align_corners=True),
+        image.reshape(1, 2, 5, 2, 2),
+        grid.reshape(1, 2, 2, 2, 3),
+    ),
+    "padded_output": (
+        lambda x, w: F.conv_transpose2d(x, w, stride=(1, 2), dilation=2, padding=1, output_padding=1),
+        image,
+        image.reshape(2, 2, 2, 5),
+    ),
+    "by_frequency": (lambda w: F.embedding(ids, w, padding_idx=1, scale_grad_by_freq=True), image.reshape(5, 8)),
+    "masked_scatter": (lambda x, s: x.masked_scatter(image > 0.2, s), image * 2, image.flatten()),
+    "antialiased": (lambda x: F.interpolate(x, (3, 3), mode="bilinear", antialias=True), image),
+    "antialiased_cubic": (lambda x: F.interpolate(x, (7, 3), mode="bicubic", antialias=True), image),
+}
+
+
+@pytest.mark.filterwarnings("ignore::mlsdk.errors.UnregisteredTensorWarning")
+@pytest.mark.parametrize("name", RARER)
+def test_rarer(name):
+    function, *operands = RARER[name]
+    agree(gradients(function), *operands)
