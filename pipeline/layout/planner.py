@@ -497,9 +497,9 @@ class Planner:
         """The node's result is its input seen in another way: it lies in the same place."""
         source, result = self.values[name], self.shown[node.outputs[0]]
         where = layout if layout is not None else scheme.layout(source.device_dtype)  # type: ignore[union-attr]
-        self.values[result.name] = replace(
-            source, name=result.name, dtype=result.dtype, shape=result.shape, layout=where, scheme=scheme
-        )
+        seen = replace(source, name=result.name, dtype=result.dtype, shape=result.shape, layout=where, scheme=scheme)
+        # the data of a constant is packed once, in the constant's own shape
+        self.values[result.name] = replace(seen, origin="node", data="") if seen.origin == "constant" else seen
         self.base_of[result.name] = name
         self._add(PlacedNode(replace(node, inputs=(name,)), VIEW))
         self.history.append(Event(result.name, str(where), f"a view of {name}"))

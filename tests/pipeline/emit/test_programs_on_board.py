@@ -33,7 +33,13 @@ PROGRAMS = {
         [(2, 1, 513)],
         "float",
     ),
+    "transposed convolution of a constant": (  # of which it makes views
+        lambda w: F.conv_transpose2d(CONSTANT, w, None, (3, 1), (2, 0), groups=3),
+        [(12, 1, 5, 3)],
+        "float",
+    ),
 }
+CONSTANT = torch.randn(3, 12, 2, 2)
 BN = nn.BatchNorm1d(4).eval()
 TOLERANCE = {"float": 1e-5, "double": 1e-6, "mixed": 1e-2}
 
