@@ -180,7 +180,7 @@ def why(context: click.Context, target: str, as_json: bool) -> None:
 @click.option("--newer", metavar="AGE", help="Only builds of the last 3h, 7d.")
 @click.option("--preset", help="Only with this preset: O3.")
 @click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Only with this compile option.")
-@click.option("--status", type=click.Choice(["ok", "failed", "interrupted"]), help="Only builds that ended so.")
+@click.option("--status", type=click.Choice(["ok", "failed", "interrupted", "running"]), help="Only these.")
 @click.option("--phases", "with_phases", is_flag=True, help="A line for each phase.")
 @click.option("-n", "--limit", type=int, default=20, show_default=True, help="How many builds; 0 for all.")
 @as_json
@@ -218,9 +218,12 @@ def _print_build(build: dict[str, Any], with_phases: bool) -> None:
     given = [build["preset"] or "", *(f"{name}={value}" for name, value in sorted(build["options"].items()))]
     steps = [f"{value:,.0f} steps" for value in build["steps"].values()]
     facts = texts.clean("  ".join(part for part in (*given, build["device"], *steps) if part))
+    what = f"built {', '.join(built) or 'nothing'}; {cached} from the store"
+    if build["status"] in ("running", "interrupted") and not build["phases"]:
+        what = "not recorded" if build["status"] == "interrupted" else f"process {build['pid']} of {build['host']}"
     click.echo(
         f"@{build['id']}  {texts.moment(build['started'])}  {texts.clean(build['label']):<16} {build['status']:<11} "
-        f"{build['seconds']:7.2f} s  built {', '.join(built) or 'nothing'}; {cached} from the store"
+        f"{build['seconds']:7.2f} s  {what}"
         f"{'  ' if facts else ''}{facts}"
     )
     if build["error"]:

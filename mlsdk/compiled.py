@@ -76,11 +76,11 @@ class CompiledFunction:
     def __call__(self, inputs: Mapping[str, Any]) -> Any:
         """Run once with a mapping of tensors, and return a dict of TensorProxy; the device computes meanwhile.
 
-        Keys that the function does not use are ignored, and may be missing. A tensor of another dtype is cast, one element may have any shape of one element. Values
-        may be proxies, also of other functions of the Context. Raises InputMismatch for missing keys, other shapes, and
-        values that the dtype of the input does not have (integers out of its range or of 32 bits, NaN as an integer,
-        numbers that would become infinite); the error of an earlier call that nobody has seen yet; ContextError after
-        `invalidate`.
+        Keys that the function does not use are ignored, and may be missing. A tensor of another dtype is cast, one element
+        may have any shape of one element. Values may be proxies, also of other functions of the Context. Raises
+        InputMismatch for missing keys, other shapes, and values that the dtype of the input does not have (integers out
+        of its range or of 32 bits, NaN as an integer, numbers that would become infinite); the error of an earlier call
+        that nobody has seen yet; ContextError after `invalidate`.
         """
         if not isinstance(inputs, Mapping):
             raise InputMismatch(

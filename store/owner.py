@@ -31,11 +31,12 @@ class Owner:
 
 
 def current() -> Owner:
-    return _of_pid(os.getpid())
+    return of_process(os.getpid())
 
 
 @lru_cache(maxsize=4)
-def _of_pid(pid: int) -> Owner:
+def of_process(pid: int) -> Owner:
+    """A running process of this host: this one, or the one that it works for."""
     # Remembered for this process; a child asks with its own number.
     return Owner(host_name(), pid, _start_of(pid) or 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from mlsdk.store import actions, causes, codec, schema
 from mlsdk.store import digest as digests
 from mlsdk.store.actions import Action, Output
 from mlsdk.store.errors import NotFound
+from mlsdk.store.history import ended
 from mlsdk.store.recipe import changes
 from mlsdk.store.store import Store
 
@@ -429,6 +431,7 @@ def log(
     `label` is that of a workflow or of a program; `options` are looked for in the keys of the phases.
     """
     query = sa.select(_B.c.id).order_by(_B.c.id.desc())
+    unsure = status in ("running", "interrupted")  # a killed build's row says that it is running
     if label is not None:
         query = query.where(
             sa.or_(_B.c.label == label, _B.c.id.in_(sa.select(_E.c.build_id).where(_E.c.label == label)))
@@ -436,17 +439,18 @@ def log(
     if since is not None:
         query = query.where(_B.c.started >= since)
     if status is not None:
-        query = query.where(_B.c.status == status)
+        query = query.where(_B.c.status.in_({status, "running"} if unsure else {status}))
     if preset is not None:
         query = query.where(_holds(store, _B.c.facts, f'"preset": {json.dumps(preset)}'))
     for option, value in (options or {}).items():
         text = codec.canonical({option: value}).decode()[1:-1]
         query = query.where(_B.c.id.in_(sa.select(_E.c.build_id).where(_holds(store, _E.c.parts, text))))
-    if limit is not None:
+    if limit is not None and not unsure:
         query = query.limit(limit)
     with store.index.read() as connection:
         numbers = list(connection.execute(query).scalars())
-    return builds(store, numbers)
+    found = builds(store, numbers)
+    return [build for build in found if build["status"] == status][:limit] if unsure else found
 
 
 def builds(store: Store, numbers: Sequence[int]) -> list[dict[str, Any]]:
@@ -461,6 +465,8 @@ def builds(store: Store, numbers: Sequence[int]) -> list[dict[str, Any]]:
                 raise NotFound(f"there is no build @{number}; `mlsdk store log` lists them")
             build = dict(row._mapping)
             facts = json.loads(build.pop("facts"))
+            if build["status"] == "running":
+                build.update(_running(build, facts))
             build.update(
                 device=facts.get("device", ""), preset=facts.get("preset"), options=facts.get("options", {}), steps={}
             )
@@ -474,6 +480,14 @@ def builds(store: Store, numbers: Sequence[int]) -> list[dict[str, Any]]:
             if event["recipe"] in steps:
                 build["steps"][event["label"]] = steps[event["recipe"]]
     return found
+
+
+def _running(build: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a build that began and did not end has come to."""
+    if not ended(build["host"], build["pid"], facts):
+        return {"seconds": max(0.0, time.time() - build["started"])}
+    error = f"its process {build['pid']} was killed; what it had finished is kept, run the same command again"
+    return {"status": "interrupted", "error": error}
 
 
 def _holds(store: Store, column: Any, text: str) -> Any:

@@ -76,12 +76,13 @@ builds = sa.Table(
     sa.Column("label", TEXT, nullable=False, index=True),
     sa.Column("started", REAL, nullable=False),
     sa.Column("seconds", REAL, nullable=False),
-    sa.Column("status", TEXT, nullable=False),  # ok, failed, interrupted
+    sa.Column("status", TEXT, nullable=False),  # running, ok, failed, interrupted
     sa.Column("error", TEXT, nullable=False),
     sa.Column("command", TEXT, nullable=False),
     sa.Column("host", TEXT, nullable=False),
     sa.Column("pid", sa.Integer, nullable=False),
-    # JSON for people and for questions: the options that were given, the preset, the device
+    # JSON for people and for questions: the options that were given, the preset, the device; while it runs, since when
+    # its process does
     sa.Column("facts", TEXT, nullable=False, server_default="{}"),
 )
 

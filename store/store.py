@@ -248,6 +248,12 @@ class Store(Questions):
 
     # -- history and memory ------------------------------------------------------------------------------------------
 
+    def began(self, build: history.Build) -> None:
+        """Write that a build computes something, so that it leaves a trace if it is killed; `record` ends it."""
+        if not self.read_only:
+            with self.index.write() as connection:
+                history.start(connection, build)
+
     def record(self, build: history.Build) -> int | None:
         """Write what a build did, and what it used. A read-only store writes nothing."""
         if self.read_only:

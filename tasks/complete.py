@@ -115,13 +115,16 @@ def _together(
 ) -> None:
     """One run of the scheduler over all, so that several workers find enough to do. Then each session reports its own."""
     first = next(iter(sessions.values()))
-    both = Session(store, first.listener, first.label, first.force, may_cut_short=False)
+    # In the history it is the first workflow's build until that one's own session takes over.
+    both = Session(
+        store, first.listener, first.label, first.force, facts=first.facts, began=first.began, may_cut_short=False
+    )
     try:
-        with both.resumed():
+        with both.active(last=False):
             engine.complete(list(tasks.values()), both, scheduler)
     except Exception as error:
         failure = both.failure
-        if failure is None or failure.error is not error:
+        if failure is None or failure.error is not error or failure.phase == "build":
             raise
         raise _failed(failure) from error
     for session in sessions.values():

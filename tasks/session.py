@@ -71,12 +71,14 @@ class Session:
     facts: dict[str, Any] = field(default_factory=dict)  # for the history: options, preset, device
     channel: Channel | None = None  # where worker processes tell what they did
     may_cut_short: bool = True  # Ctrl-C may end a search, and the build goes on with what that has
+    began: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
         self._answers: dict[str, Action] = {}
         self.told: set[str] = set()
-        self._started = time.time()
         self._clock = time.perf_counter()
+        self._pid = os.getpid()  # workers are processes of their own
+        self._shown = False
 
     # -- look up -----------------------------------------------------------------------------------------------------
 
@@ -204,6 +206,7 @@ class Session:
             reason = "forced" if self._is_forced(task) else self.store.reason(recipe, task.label)
             scheduler.tell(task, reason, 0, dashboard=True)
             self._tell(task, "started")
+            self._show_in_history(task)
             self.listener(Progress("start", task.phase_name, task.label, 0.0, reason))
             clock = time.perf_counter()
             cut: list[float] = []
@@ -297,6 +300,17 @@ class Session:
 
     # -- end ---------------------------------------------------------------------------------------------------------
 
+    def _show_in_history(self, task: ContentTask) -> None:
+        """From the first phase that is computed on there is a row, which a build that is killed leaves behind."""
+        if not self._shown:
+            self._shown = True
+            self.store.began(self._build(self.label or task.label))
+
+    def _build(self, label: str, status: str = "running", events: Collection[Event] = ()) -> Build:
+        error = str(self.failure) if self.failure else ""
+        seconds, command = time.perf_counter() - self._clock, " ".join(sys.argv)[:500]
+        return Build(label, self.began, seconds, status, error, command, tuple(events), self.facts, self._pid)
+
     def record(self) -> None:
         """Write what was done into the store's history."""
         events = [
@@ -313,20 +327,9 @@ class Session:
         ]
         error = self.failure.error if self.failure else None
         status = "ok" if error is None else "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        if not events and error is None:
+        if not events and error is None and not self._shown:
             return
-        self.store.record(
-            Build(
-                self.label or (events[-1].label if events else ""),
-                self._started,
-                time.perf_counter() - self._clock,
-                status,
-                str(self.failure) if self.failure else "",
-                " ".join(sys.argv)[:500],
-                events,
-                self.facts,
-            )
-        )
+        self.store.record(self._build(self.label or (events[-1].label if events else ""), status, events))
 
     @contextmanager
     def resumed(self) -> Iterator[Session]:
@@ -338,8 +341,8 @@ class Session:
             _current.reset(token)
 
     @contextmanager
-    def active(self) -> Iterator[Session]:
-        """Make this the session that tasks ask; at the end, record."""
+    def active(self, last: bool = True) -> Iterator[Session]:
+        """Make this the session that tasks ask; at the end, record: what failed, and if it is the `last` one, the rest."""
         token = _current.set(self)
         try:
             yield self
@@ -352,7 +355,8 @@ class Session:
                 pass  # the error that stopped the build is the one to show
             raise
         else:
-            self.record()
+            if last:
+                self.record()
         finally:
             _current.reset(token)
 

@@ -167,12 +167,17 @@ def open_source(spec: str) -> Source:
 def open_store(place: str | None) -> Store:
     """The store for reading only; it is not created by looking."""
     from mlsdk import store as stores
-    from mlsdk.store import NotAStore
+    from mlsdk.store import NotAStore, StoreReadOnly
 
     where = stores.location(place)
     if not where.is_dir():
         raise NotAStore(f"there is no store at {where}; build something first, or set MLSDK_STORE")
-    return stores.open(where, read_only=True)
+    try:
+        return stores.open(where, read_only=True)
+    except StoreReadOnly:
+        # An index that is lost, empty or of an older version: whoever may write settles it, others are told so.
+        stores.open(where).close()
+        return stores.open(where, read_only=True)
 
 
 def build_of(store: Store, name: str) -> Build:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -312,7 +313,7 @@ def test_the_store_page_knows_builds_and_reasons(whole):
 
 def test_the_store_page_is_only_there_with_a_store(client, compiled):
     alone = client(compiled / "a")
-    assert "/store" not in alone.get("/summary").text
+    assert 'href="/store' not in alone.get("/summary").text
     assert alone.get("/store").status_code == 404
     assert alone.get("/builds/1/summary").status_code == 404
 
@@ -344,6 +345,26 @@ def test_a_label_leads_to_the_newest_build_of_the_program(client, tmp_path):
         answer = shown.get("/", params={"label": label}, follow_redirects=False)
         assert answer.headers["location"] == where
     assert shown.get("/builds/2.1/summary").status_code == 200
+
+
+@pytest.mark.parametrize("index", ["old", "lost", "empty"])
+def test_an_index_that_has_to_be_settled_does_not_stop_the_dashboard(index, client, tmp_path, monkeypatch):
+    from mlsdk import store as stores
+    from mlsdk.cli.dashboard.command import _store_place
+    from mlsdk.store import Recipe, schema
+
+    with stores.open(tmp_path / "store") as store:
+        store.publish(Recipe("Emit", 1, {}, {}), {"x": b"x"}, label="net")
+    if index == "old":
+        monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+        monkeypatch.setitem(schema.MIGRATIONS, schema.VERSION, ("ALTER TABLE action ADD COLUMN extra TEXT",))
+    elif index == "lost":
+        (tmp_path / "store" / "index.sqlite").unlink()
+    else:
+        os.truncate(tmp_path / "store" / "index.sqlite", 0)
+    assert _store_place(str(tmp_path / "store")) == str(tmp_path / "store")
+    shown = client(None, store=tmp_path / "store").get("/store.json").json()
+    assert [row["label"] for row in shown["artifacts"]["rows"]] == ["net"]
 
 
 def test_files_in_both_forms(whole, compiled):

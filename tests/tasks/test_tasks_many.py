@@ -84,6 +84,7 @@ def test_a_killed_worker_is_told_and_the_next_run_goes_on(store, place):
     if place != "task.inputs_read":  # before it has begun, there is nothing to name
         assert "its worker process was killed by SIGKILL; run the same command again" in str(info.value)
         assert info.value.phase in ("Train", "Data")
+    assert [build["status"] for build in query.log(store)] == ["failed"]
     assert set(complete.workflow(Example(), store=store.root).phases.values()) <= {"built", "cached"}
     invariants.check(store.root)
 

@@ -309,6 +309,9 @@ def test_two_builds_at_once_compute_once(root, phases, tmp_path):
 
         def compute(self, inputs, services):
             (marks / str(os.getpid())).touch()
+            with stores.open(root) as beside:
+                (row,) = query.log(beside, status="running")
+                assert row["pid"] == os.getpid() and 0 <= row["seconds"] < 60
             time.sleep(0.5)
             return {"out": b"slow"}
 
@@ -320,6 +323,7 @@ def test_two_builds_at_once_compute_once(root, phases, tmp_path):
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
     assert len(list(marks.iterdir())) == 1
     with stores.open(root) as store:
+        assert [build["status"] for build in query.log(store)] == ["ok"] * 3
         outcomes = [event["outcome"] for build in query.log(store) for event in build["phases"]]
     assert sorted(outcomes) == ["built", "cached", "cached"]
     invariants.check(root)
@@ -333,6 +337,12 @@ def test_a_killed_build_goes_on_behind_the_last_good_phase(root, phases):
         complete.workflow(Example(), store=root)
 
     assert invariants.in_child(killed) == 9
+    with stores.open(root) as store:
+        (trace,) = query.log(store, status="interrupted")
+        assert query.log(store, status="running") == [] and query.log(store, status="ok") == []
+        assert (trace["label"], trace["device"]) == ("example_workflow", "mncore2:auto")
+        assert trace["started"] <= time.time()
+        assert f"its process {trace['pid']} was killed" in trace["error"]
     again = complete.workflow(Example(), store=root)
     assert list(again.phases.values()).count("cached") == 4
     assert list(again.phases.values()).count("built") == 6
