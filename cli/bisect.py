@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlsdk.cli import exit_codes, texts
+from mlsdk.cli import examples, exit_codes, texts
 
 if TYPE_CHECKING:
     from mlsdk.tasks.bisect import Corner, Report, Row
 
 
-@click.command()
+@click.command(epilog=examples.of("bisect"))
 @click.argument("directory", metavar="CODEGEN_DIR", type=click.Path(path_type=Path))
 @click.option(
     "--inputs", metavar="FILE.npz", type=click.Path(path_type=Path), help="Arrays by input; else random ones."

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlsdk.cli import exit_codes, texts
+from mlsdk.cli import examples, exit_codes, texts
 
 if TYPE_CHECKING:
     from mlsdk.tasks.complete import Completed
@@ -52,7 +52,7 @@ def arguments(command: Command) -> Command:
     return command
 
 
-@click.command()
+@click.command(epilog=examples.of("build"))
 @arguments
 @click.pass_context
 def build(context: click.Context, **given: Any) -> None:
@@ -63,7 +63,7 @@ def build(context: click.Context, **given: Any) -> None:
     _command(context, with_summary=False, **given)
 
 
-@click.command()
+@click.command(epilog=examples.of("run"))
 @arguments
 @click.pass_context
 def run(context: click.Context, **given: Any) -> None:

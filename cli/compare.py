@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlsdk.cli import texts
+from mlsdk.cli import examples, texts
 
 if TYPE_CHECKING:
     from mlsdk.cli.dashboard.sources import Source
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SHOWN = 40
 
 
-@click.command()
+@click.command(epilog=examples.of("compare"))
 @click.argument("a")
 @click.argument("b")
 @click.option("--store", "place", metavar="PLACE", help="The store instead of $MLSDK_STORE.")

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import click
 
-from mlsdk.cli import exit_codes
+from mlsdk.cli import examples, exit_codes
 
 # name -> (module:command, help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -68,7 +68,7 @@ def _version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> No
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=examples.BEGINNING)
 @click.option("--version", is_flag=True, callback=_version, expose_value=False, is_eager=True, help="Show the version.")
 @click.option("--debug", is_flag=True, help="Show tracebacks, and Luigi's log.")
 def cli(debug: bool) -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlsdk.cli import texts
+from mlsdk.cli import examples, texts
 
 if TYPE_CHECKING:
     from mlsdk.tasks.options import Resolved
 
 
-@click.command()
+@click.command(epilog=examples.of("options"))
 @click.option("--option", "given", multiple=True, metavar="NAME=VALUE", help="A compile option.")
 @click.option("--preset", default="", metavar="NAME", help="A preset: O0 to O4, debug, or a file.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlsdk.cli import exit_codes, reasons, texts
+from mlsdk.cli import examples, exit_codes, reasons, texts
 from mlsdk.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group()
+@click.group(epilog=examples.of("store"))
 @click.option("--store", "path", metavar="PLACE", help="The store; default $MLSDK_STORE or ~/.cache/open-mlsdk.")
 @click.pass_context
 def store(context: click.Context, path: str | None) -> None:
@@ -52,7 +52,7 @@ def opened(context: click.Context) -> Store:
     return found
 
 
-@store.command()
+@store.command(epilog=examples.of("store ls"))
 @click.option("--kind", help="Only this kind: onnx, json, vsm, ...")
 @click.option("--phase", help="Only this phase.")
 @click.option("--label", help="Only this workflow or function.")
@@ -108,7 +108,7 @@ def ls(
     )
 
 
-@store.command()
+@store.command(epilog=examples.of("store show"))
 @click.argument("ref")
 @as_json
 @click.pass_context
@@ -139,7 +139,7 @@ def show(context: click.Context, ref: str, as_json: bool) -> None:
     texts.table(("  name", "kind", "size", "on disk", "digest"), rows, right=(2, 3))
 
 
-@store.command()
+@store.command(epilog=examples.of("store cat"))
 @click.argument("ref")
 @click.option("--text", "as_text", is_flag=True, help="As text, unpacked; on a terminal it is shown so anyway.")
 @as_json
@@ -160,7 +160,7 @@ def cat(context: click.Context, ref: str, as_text: bool, as_json: bool) -> None:
         sys.stdout.buffer.flush()
 
 
-@store.command()
+@store.command(epilog=examples.of("store why"))
 @click.argument("target", default="")
 @as_json
 @click.pass_context
@@ -175,7 +175,7 @@ def why(context: click.Context, target: str, as_json: bool) -> None:
     reasons.show(answers)
 
 
-@store.command()
+@store.command(epilog=examples.of("store log"))
 @click.option("--label", help="Only this workflow or function.")
 @click.option("--newer", metavar="AGE", help="Only builds of the last 3h, 7d.")
 @click.option("--preset", help="Only with this preset: O3.")
@@ -233,7 +233,7 @@ def _print_build(build: dict[str, Any], with_phases: bool) -> None:
         click.echo(f"    {phase['phase']:<14} {phase['outcome']:<8} {phase['seconds']:8.3f} s{reason}")
 
 
-@store.command()
+@store.command(epilog=examples.of("store diff"))
 @click.argument("a")
 @click.argument("b")
 @as_json
@@ -287,7 +287,7 @@ def _change(one: float | None, other: float | None) -> str:
     return f"{shown} ({(other - one) / one:+.1%})" if one and other is not None else shown
 
 
-@store.command()
+@store.command(epilog=examples.of("store tag"))
 @click.argument("name", required=False)
 @click.argument("ref", required=False)
 @click.option("--delete", is_flag=True, help="Take the name away.")
@@ -314,7 +314,7 @@ def tag(context: click.Context, name: str | None, ref: str | None, delete: bool,
         texts.table(("tag", "label", "phase", "key"), shown)
 
 
-@store.command()
+@store.command(epilog=examples.of("store export"))
 @click.argument("ref")
 @click.argument("file", type=click.Path(dir_okay=False))
 @as_json
@@ -331,7 +331,7 @@ def export(context: click.Context, ref: str, file: str, as_json: bool) -> None:
                    f"{texts.size(facts['file'])}")  # fmt: skip
 
 
-@store.command("import")
+@store.command("import", epilog=examples.of("store import"))
 @click.argument("file", type=click.Path(dir_okay=False))
 @as_json
 @click.pass_context
@@ -348,7 +348,7 @@ def import_(context: click.Context, file: str, as_json: bool) -> None:
         click.echo(f"{facts['new']} new results of {facts['results']}: {texts.clean(', '.join(facts['labels']))}")
 
 
-@store.command()
+@store.command(epilog=examples.of("store query"))
 @click.argument("select")
 @click.option("--seconds", type=click.FloatRange(0.01, 3600), default=10.0, show_default=True, help="Time limit.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="How many rows.")
@@ -378,7 +378,7 @@ def query(context: click.Context, select: str, seconds: float, limit: int, as_js
         click.echo(f"mlsdk: only the first {limit} rows; give --limit", err=True)
 
 
-@store.command()
+@store.command(epilog=examples.of("store deps"))
 @click.argument("ref")
 @click.option("--down", is_flag=True, help="What was made from it, instead of what it was made from.")
 @click.option("--depth", type=click.IntRange(min=1), default=32, show_default=True, help="How many steps.")
@@ -398,7 +398,7 @@ def deps(context: click.Context, ref: str, down: bool, depth: int, as_dot: bool,
         _print_tree(tree, "", "down" if down else "up")
 
 
-@store.command()
+@store.command(epilog=examples.of("store du"))
 @as_json
 @click.pass_context
 def du(context: click.Context, as_json: bool) -> None:
@@ -424,7 +424,7 @@ def du(context: click.Context, as_json: bool) -> None:
     )
 
 
-@store.command()
+@store.command(epilog=examples.of("store gc"))
 @click.option(
     "--grace",
     type=click.IntRange(min=0),
@@ -453,7 +453,7 @@ def gc(context: click.Context, grace: int, dry_run: bool, as_json: bool) -> None
     )
 
 
-@store.command()
+@store.command(epilog=examples.of("store fsck"))
 @click.option("--repair", is_flag=True, help="Move what is bad to quarantine/, and put the rows right.")
 @click.option("--rebuild", is_flag=True, help="Make the index again from the manifests when it is damaged.")
 @as_json

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlsdk.cli import exit_codes
+from mlsdk.cli import examples, exit_codes
 from mlsdk.cli.packed import LARGEST, is_packed, unpacked
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 insert = click.option("--insert-nops", is_flag=True, help="Mend hazards with empty steps.")
 
 
-@click.group()
+@click.group(epilog=examples.of("vsm"))
 def vsm() -> None:
     """Check and run MN-Core 2 assembly.
 
@@ -115,7 +115,7 @@ def _errors(diagnostics: list[Diagnostic]) -> int:
 
 
 # --- check ---------------------------------------------------------------------------------------------------------------
-@vsm.command()
+@vsm.command(epilog=examples.of("vsm check"))
 @FILE
 @insert
 @click.option(
@@ -165,7 +165,7 @@ def _write(output: Path | None, text: str) -> None:
 
 
 # --- fmt -----------------------------------------------------------------------------------------------------------------
-@vsm.command()
+@vsm.command(epilog=examples.of("vsm fmt"))
 @FILE
 @insert
 @click.option("-w", "--write", is_flag=True, help="Rewrite the file.")
@@ -216,7 +216,7 @@ def _rewrite(file: Path, text: str) -> None:
 
 
 # --- stats ---------------------------------------------------------------------------------------------------------------
-@vsm.command()
+@vsm.command(epilog=examples.of("vsm stats"))
 @FILE
 @as_json
 def stats(file: Path, as_json: bool) -> int:
@@ -258,7 +258,7 @@ def stats(file: Path, as_json: bool) -> int:
 
 
 # --- run -----------------------------------------------------------------------------------------------------------------
-@vsm.command()
+@vsm.command(epilog=examples.of("vsm run"))
 @FILE
 @insert
 @click.option(

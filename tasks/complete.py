@@ -121,6 +121,8 @@ def _together(
     )
     try:
         with both.active(last=False):
+            for task in tasks.values():
+                _check_forced(first.force, task)
             engine.complete(list(tasks.values()), both, scheduler)
     except Exception as error:
         failure = both.failure
@@ -139,12 +141,12 @@ def _completed(
 ) -> Completed:
     try:
         with session.active():
+            _check_forced(session.force, task)
             engine.complete([task], session, scheduler)
             tasks = [one for one in in_order([task]) if isinstance(one, ContentTask)]
             for one in tasks:
                 session.resolve(one)  # what another worker has computed was not noted here
             session.keep(tasks)
-            _check_forced(session.force, tasks)
             summary = json.loads(json.dumps(task.summary(), allow_nan=False)) if with_summary else {}
             report = task.report(summary) if with_summary else ""
         if codegen_dir is not None:
@@ -177,7 +179,7 @@ def preview(
         found = {}
         for name, task in tasks.items():
             session = _session(opened, task, progress.quiet, force)
-            _check_forced(force, [one for one in in_order([task]) if isinstance(one, ContentTask)])
+            _check_forced(force, task)
             found[name] = planned([task], session)
         return found
 
@@ -216,8 +218,9 @@ def _named(done: list[Done]) -> dict[str, Done]:
     return named
 
 
-def _check_forced(force: Collection[str], tasks: list[ContentTask]) -> None:
-    known = {task.phase_name for task in tasks}
+def _check_forced(force: Collection[str], task: Workflow) -> None:
+    """Raise WorkflowError for a phase that this workflow has not; before anything is built."""
+    known = {one.phase_name for one in in_order([task]) if isinstance(one, ContentTask)} if force else set()
     for name in force:
         if name not in known:
             near = option_table.nearest(name, known)

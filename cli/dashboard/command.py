@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
-from mlsdk.cli import exit_codes
+from mlsdk.cli import examples, exit_codes
 
 PORT = 8327
 
@@ -62,7 +62,7 @@ def _ready(address: str) -> None:
     sys.stdout.flush()
 
 
-@click.command()
+@click.command(epilog=examples.of("dashboard"))
 @arguments
 def dashboard(**given: Any) -> None:
     """Show a codegen_dir in the browser: layers, graph, instructions, traces, memory, advice."""

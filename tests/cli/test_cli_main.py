@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
 
 from mlsdk import store as stores
@@ -26,6 +28,31 @@ def test_help_lists_every_command(mlsdk):
     for name in ("build", "run", "store", "vsm"):
         assert f"\n  {name}" in answer.out
     assert "ls " in mlsdk("store", "--help").out
+
+
+def _commands(command, path=()):
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            yield from _commands(command.get_command(click.Context(command), name), (*path, name))
+    if path:
+        yield " ".join(path), command
+
+
+def test_every_help_has_examples_that_can_be_typed(mlsdk, tmp_path, monkeypatch):
+    """Each line parses: its options exist, and take such values."""
+    from mlsdk.cli import examples, main
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("batch.npz", "program.vsm", "digits.parcel"):
+        (tmp_path / name).touch()
+    commands = dict(_commands(main.cli))
+    assert set(examples.EXAMPLES) == set(commands)
+    for path, command in commands.items():
+        shown = mlsdk(*path.split(), "--help").out
+        for arguments, what in examples.EXAMPLES[path]:
+            assert f"mlsdk {path} {arguments}\n" in shown and what in shown
+            words = shlex.split(arguments.replace("/tmp/linear_o3", ".").replace("/tmp/linear", "."))
+            command.make_context(path, words)
 
 
 def test_help_imports_nothing_heavy():

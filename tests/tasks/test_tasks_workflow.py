@@ -157,9 +157,11 @@ def test_a_failure_is_one_line(store):
         complete.workflow(failing_workflow.Interrupted(), store=store.root)
 
 
-def test_an_unknown_phase_to_force_is_said(store):
+@pytest.mark.parametrize("batches", [(4,), (4, 8)])
+def test_an_unknown_phase_to_force_is_said_before_anything_is_built(store, phases, batches):
     with pytest.raises(WorkflowError, match="--force Emitt: there is no such phase; did you mean 'Emit'"):
-        complete.workflow(Example(), store=store.root, force=["Emitt"])
+        complete.workflows({str(n): Example(batch=n) for n in batches}, store=store.root, force=["Emitt"])
+    assert phases == []
 
 
 # -- parameters and ids ----------------------------------------------------------------------------------------------
