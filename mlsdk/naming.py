@@ -118,7 +118,9 @@ def home_of(tensor: torch.Tensor) -> Home | None:
 
 
 def _set(tensor: Any, name: Any, home: Home | None) -> None:
-    if not isinstance(tensor, torch.Tensor):
+    from mlsdk.proxy import TensorProxy
+
+    if not isinstance(tensor, torch.Tensor) or isinstance(tensor, TensorProxy):
         raise ContextError(f"a name is given to a torch.Tensor, not to {type(tensor).__name__}")
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST:
         raise ContextError(f"{name!r:.60} is no name for a tensor; give printable text of 1 to {LONGEST} characters")

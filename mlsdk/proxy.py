@@ -6,8 +6,7 @@ then a fresh host tensor with the device's present content.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Union
 
 import numpy as np
@@ -26,28 +25,42 @@ class ProxyAttributeError(MLSDKError, AttributeError):
     """A TensorProxy has no such attribute, on purpose."""
 
 
-class TensorProxy:
+class TensorProxy(torch.Tensor):
     """Handle of a tensor on a device. Programs get proxies from calls, `allocate_input_proxy` and
     `get_registered_value_proxy`."""
 
-    __slots__ = ("_value", "_gpu", "_owner", "_bfloat16", "__weakref__")
+    # Of torch's own kind, but without content here: what torch's C++ takes only from tensors (an index, for instance)
+    # it takes from a proxy too, instead of reading it as a sequence of rows.
+    _value: DeviceValue
+    _owner: object
+    _gpu: bool
+    _bfloat16: bool
 
-    def __init__(self, value: DeviceValue, gpu: bool = False, owner: object = None, bfloat16: bool = False) -> None:
-        self._value = value
-        self._bfloat16 = bfloat16  # what the device has as a single
-        self._gpu = gpu
-        self._owner = owner  # the Context, whose device stays open as long as somebody can ask for the content
+    @staticmethod
+    def __new__(
+        cls: type[TensorProxy], value: DeviceValue, gpu: bool = False, owner: object = None, bfloat16: bool = False
+    ) -> TensorProxy:
+        dtype = torch.bfloat16 if bfloat16 else TORCH_OF_DTYPE[value.dtype]
+        proxy: TensorProxy = torch.Tensor._make_wrapper_subclass(cls, value.shape, dtype=dtype)
+        proxy._value = value
+        proxy._bfloat16 = bfloat16  # what the device has as a single
+        proxy._gpu = gpu
+        proxy._owner = owner  # the Context, whose device stays open as long as somebody can ask for the content
+        return proxy
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        super().__init__()
 
     # --- device to host ---
 
     @boundary
-    def cpu(self) -> torch.Tensor:
+    def cpu(self, memory_format: torch.memory_format = torch.preserve_format) -> torch.Tensor:
         """A fresh host tensor with the content at this moment; waits for what computes it. On `pfvm:cuda` it is a CUDA
         tensor. Raises the error of the call that should have computed it, ContextError after `invalidate`."""
         value = self._value
         # a copy: what the program does to it must not reach what later reads see
         tensor = torch.from_numpy(np.array(value.read(), order="C")).reshape(value.shape).to(self.dtype)
-        return tensor.cuda() if self._gpu else tensor
+        return (tensor.cuda() if self._gpu else tensor).contiguous(memory_format=memory_format)
 
     @boundary
     def item(self) -> Any:
@@ -60,7 +73,7 @@ class TensorProxy:
         return self.cpu().item()
 
     @boundary
-    def numpy(self) -> np.ndarray:
+    def numpy(self, *, force: bool = False) -> np.ndarray:
         """A fresh array with the content at this moment; float32 for bfloat16, which numpy does not know."""
         if self._bfloat16:
             return self.cpu().cpu().float().numpy()
@@ -95,108 +108,55 @@ class TensorProxy:
         value.check_source(tensor)
         value.load(tensor, clone)
 
-    # --- what is known without asking the device ---
-
-    @property
-    def shape(self) -> torch.Size:
-        return torch.Size(self._value.shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return torch.bfloat16 if self._bfloat16 else TORCH_OF_DTYPE[self._value.dtype]
-
-    @property
-    def ndim(self) -> int:
-        return len(self._value.shape)
-
-    @property
-    def requires_grad(self) -> bool:
-        return False
-
-    def dim(self) -> int:
-        return len(self._value.shape)
-
-    def size(self, dim: int | None = None) -> Any:
-        return self.shape if dim is None else self.shape[dim]
-
-    def numel(self) -> int:
-        return self.shape.numel()
-
-    def __len__(self) -> int:
-        if not self._value.shape:
-            raise TypeError("len() of a 0-d tensor")
-        return self._value.shape[0]
-
-    def __repr__(self) -> str:
-        return f"TensorProxy({self._value.name}, shape={list(self._value.shape)}, dtype={self.dtype})"
-
     # --- everything else: as a host tensor ---
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", str(func))
+        name = _name(func)
+        if name in _KNOWN:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
         _refuse_write(name, args[0] if args else None, kwargs.get("out"))
+        return func(*_fetched(args), **{key: _fetched(value) for key, value in kwargs.items()})
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Where only an index or another operand within a list is a proxy, torch asks here first."""
+        kwargs = kwargs or {}
+        _refuse_write(func.overloadpacket.__name__, args[0] if args else None, kwargs.get("out"))
         return func(*_fetched(args), **{key: _fetched(value) for key, value in kwargs.items()})
 
     def __getattr__(self, name: str) -> Any:
         if name in _REFUSED:
             raise ProxyAttributeError(f"a TensorProxy has no .{name}: {_REFUSED[name]}")
-        if name.startswith("__"):
-            raise AttributeError(f"TensorProxy has no attribute {name!r}")
-        if not hasattr(torch.Tensor, name):
-            raise AttributeError(f"TensorProxy has no attribute {name!r}, and neither has torch.Tensor")
-        _refuse_write(name, self, None)
-        found = getattr(self.cpu(), name)
-        if not callable(found):
-            return found
+        raise AttributeError(f"TensorProxy has no attribute {name!r}, and neither has torch.Tensor")
 
-        def method(*args: Any, **kwargs: Any) -> Any:
-            return found(*_fetched(args), **{key: _fetched(value) for key, value in kwargs.items()})
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        return f"TensorProxy({self._value.name}, shape={list(self._value.shape)}, dtype={self.dtype})"
 
-        return method
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise InputMismatch(f"{self._value.name} is on the device and cannot be written in place; use load_from")
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return iter(self.cpu())
-
-    def __contains__(self, item: Any) -> bool:
-        return _fetched(item) in self.cpu()
+    def __format__(self, spec: str) -> str:
+        return format(self.cpu(), spec) if spec else str(self)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
-    def __bool__(self) -> bool:
-        return bool(self.cpu())
-
-    def __float__(self) -> float:
-        return float(self.cpu())
-
-    def __int__(self) -> int:
-        return int(self.cpu())
-
-    def __index__(self) -> int:
-        return operator.index(self.cpu())
-
-    def __complex__(self) -> complex:
-        return complex(self.cpu())
-
-    def __format__(self, spec: str) -> str:
-        return format(self.cpu(), spec) if spec else str(self)
-
     def __reduce_ex__(self, protocol: Any) -> Any:
         # copied, saved or sent to another process, it is the host tensor
-        return _same, (self.cpu(),)
+        return self.cpu().__reduce_ex__(protocol)
 
     __hash__ = object.__hash__
 
 
-def _same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
-
+# What is known without asking the device.
+_KNOWN = frozenset(
+    (*("shape", "size", "dtype", "ndim", "dim", "numel", "nelement", "stride", "storage_offset", "is_contiguous"),
+     *("layout", "element_size", "itemsize", "nbytes", "is_floating_point", "is_complex", "is_signed", "is_sparse"),
+     *("requires_grad", "is_leaf", "grad_fn", "__len__", "ndimension"))
+)  # fmt: skip
 
 # Attributes that a proxy does not have, and what to do instead.
 _REFUSED = {
@@ -207,35 +167,29 @@ _REFUSED = {
     "storage": "it has no storage on the host; call .cpu() first",
 }
 
-# Operators that Python looks up in the class.
-_BINARY = (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift"),
-    *("radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "rpow", "rmatmul", "rand", "ror", "rxor"),
-    *("lt", "le", "gt", "ge", "eq", "ne", "getitem"),
-)
-_UNARY = ("neg", "pos", "abs", "invert")
+
+# `p += 1` gives the name p to a host tensor; torch would take it for p.add_(1).
+_AUGMENTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
 
 
-def _binary(name: str) -> Callable[[TensorProxy, Any], Any]:
-    def method(self: TensorProxy, other: Any) -> Any:
-        return getattr(self.cpu(), name)(_fetched(other))
-
-    method.__name__ = name
-    return method
+def _refused(name: str) -> property:
+    return property(lambda self: self.__getattr__(name))
 
 
-def _unary(name: str) -> Callable[[TensorProxy], Any]:
-    def method(self: TensorProxy) -> Any:
-        return getattr(self.cpu(), name)()
-
-    method.__name__ = name
-    return method
+def _augmented(name: str) -> Callable[[TensorProxy, Any], Any]:
+    return lambda self, other: getattr(self.cpu(), name)(_fetched(other))
 
 
-for _name in _BINARY:
-    setattr(TensorProxy, f"__{_name}__", _binary(f"__{_name}__"))
-for _name in _UNARY:
-    setattr(TensorProxy, f"__{_name}__", _unary(f"__{_name}__"))
+for _one in _REFUSED:
+    setattr(TensorProxy, _one, _refused(_one))
+for _one in _AUGMENTED:
+    setattr(TensorProxy, f"__i{_one}__", _augmented(f"__i{_one}__"))
+
+
+def _name(func: Any) -> str:
+    """The name of what is called; of an attribute's getter that of the attribute."""
+    name: str = getattr(func, "__name__", str(func))
+    return getattr(func.__self__, "__name__", name) if name == "__get__" else name
 
 
 def _fetched(tree: Any) -> Any:
@@ -253,9 +207,7 @@ def _fetched(tree: Any) -> Any:
 
 def _refuse_write(name: str, target: Any, out: Any) -> None:
     """Raise InputMismatch for an operation that would write into a proxy, and be lost."""
-    writes = (
-        name.endswith("_") and not name.endswith("__") or name in ("__setitem__", "__iadd__", "__isub__", "__imul__")
-    )
+    writes = name.endswith("_") and not name.endswith("__") or name in ("__setitem__", "__set__")
     if (writes and isinstance(target, TensorProxy)) or isinstance(out, TensorProxy):
         proxy = target if isinstance(target, TensorProxy) else out
         raise InputMismatch(

@@ -48,7 +48,7 @@ def test_cpu_is_a_snapshot(added, pair, proxy, expected):
 
 
 def test_kinds(proxy):
-    assert isinstance(proxy, TensorProxy) and not isinstance(proxy, torch.Tensor)
+    assert isinstance(proxy, TensorProxy) and isinstance(proxy, torch.Tensor)  # so that libraries take it for one
     assert isinstance(proxy, TensorLike) and isinstance(torch.zeros(1), TensorLike)
 
 
@@ -81,9 +81,30 @@ FORMS = {
     "to": lambda t: t.to(torch.float64),
     "in place of an index": lambda t: torch.arange(100)[t.abs().long()],
     "added in place": lambda t: torch.zeros(3, 4).add_(t),
-    "array": lambda t: torch.from_numpy(np.asarray(t)) if not isinstance(t, torch.Tensor) else t,
+    "array": lambda t: torch.from_numpy(np.array(t)),
     "T": lambda t: t.T,
+    "in place of an index of two rows": lambda t: torch.arange(40).view(5, 8)[t[0, :2].abs().long()],
+    "a mask of another": lambda t: torch.ones(3, 4)[t > 0],
+    "as_tensor": lambda t: torch.as_tensor(t) + 0,
+    "tensor": lambda t: torch.tensor(t.cpu()) if type(t) is torch.Tensor else torch.tensor(t),
+    "of numbers": lambda t: torch.tensor([t.sum(), 2.0]),
+    "collated": lambda t: torch.utils.data.default_collate([{"a": t}, {"a": t}])["a"],
+    "copied into another": lambda t: torch.zeros(3, 4).copy_(t),
+    "assigned to a row": lambda t: _assigned(torch.zeros(2, 3, 4), 1, t),
+    "added to a total": lambda t: _total([t, t]),
 }
+
+
+def _assigned(target, index, value):
+    target[index] = value
+    return target
+
+
+def _total(losses):
+    total = losses[0]
+    for loss in losses[1:]:
+        total += loss
+    return total
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -91,6 +112,18 @@ def test_it_stands_where_a_tensor_does(proxy, expected, form):
     result = FORMS[form](proxy)
     assert type(result) is torch.Tensor
     assert torch.equal(result, FORMS[form](expected))
+
+
+def test_as_an_index(any_context, tmp_path):
+    """Two or three integers are rows, and no place of one element."""
+    f = any_context.compile(lambda i: {"n": i["x"] + 1, "m": i["x"] > 1}, {"x": torch.arange(3)}, tmp_path / "f")
+    result, table = f({"x": torch.arange(3)}), torch.randn(4, 5, 6)
+    assert torch.equal(table[result["n"]], table[1:]) and torch.equal(table[0, result["n"]], table[0, 1:4])
+    assert torch.equal(table[:3][result["m"]], table[2:3])
+    table[result["n"]] = 0
+    assert table[1:].abs().max() == 0 and table[0].abs().min() > 0
+    again = any_context.compile(lambda i: {"y": i["x"] * result["n"]}, {"x": torch.arange(3)}, tmp_path / "g")
+    assert again({"x": torch.arange(3)})["y"].tolist() == [0, 2, 6]
 
 
 def test_checks_of_torch(proxy, expected):
@@ -140,7 +173,7 @@ def test_copies_and_files_hold_the_tensor(proxy, expected):
     file = io.BytesIO()
     torch.save({"loss": proxy}, file)
     file.seek(0)
-    assert torch.equal(torch.load(file, weights_only=False)["loss"], expected)
+    assert torch.equal(torch.load(file)["loss"], expected)
 
 
 def test_proxies_are_keys(proxy, added, pair):
