@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from mlsdk.errors import ContextError, TraceError
-from mlsdk.optimizer_state import rule_of
+from mlsdk.errors import TraceError
+from mlsdk.live_settings import step_by_rule
+from mlsdk.optimizer_state import prepare, rule_of
 from mlsdk.updates import Group
 
 if TYPE_CHECKING:
@@ -31,11 +32,7 @@ def with_backward(
     rates: dict[str, tuple[int, int]] = {}
     extra: dict[str, Callable[[], torch.Tensor]] = {"mncore_grad_scale_factor": lambda: torch.tensor(1.0)}
     for which, optimizer in enumerate(optimizers):
-        if rule_of(optimizer) is None:
-            raise ContextError(
-                f"optimizers: {type(optimizer).__name__} is not supported here; use MNCoreSGD, MNCoreAdam, MNCoreAdamW or "
-                "torch's SGD, Adam, AdamW, or call backward() and step() in the function"
-            )
+        prepare(optimizer)
         names = [name for name, one in context.registry.optimizers.items() if one is optimizer]
         name = names[0] if names else f"optimizer{which}"
         for index, group in enumerate(optimizer.param_groups):
@@ -57,15 +54,16 @@ def with_backward(
                 f"returns ({', '.join(map(str, result)) or 'nothing'}) does not: is it detached, or under torch.no_grad()?"
             )
         loss.backward()
-        with torch.no_grad():
-            for key, (which, index) in rates.items():
-                optimizer = optimizers[which]
-                rule = rule_of(optimizer)
-                assert rule is not None
-                group = optimizer.param_groups[index]
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        rule[0](parameter, optimizer.state[parameter], group, inputs[key])
+        given = [(optimizers[which].param_groups[index], inputs[key]) for key, (which, index) in rates.items()]
+        before = [group["lr"] for group, _ in given]
+        try:
+            for group, rate in given:
+                group["lr"] = rate
+            for optimizer in optimizers:
+                optimizer.step() if rule_of(optimizer) is None else step_by_rule(optimizer)
+        finally:
+            for (group, _), rate in zip(given, before):
+                group["lr"] = rate
         return result
 
     training_step.__name__ = getattr(function, "__name__", "training_step")

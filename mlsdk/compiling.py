@@ -15,10 +15,11 @@ import torch
 from mlsdk import loading
 from mlsdk.cache import CacheOptions
 from mlsdk.compiled import CompiledFunction
-from mlsdk.errors import InputMismatch, Misuse, OptionError, TraceError, UnsupportedOperator
+from mlsdk.errors import InputMismatch, Misuse, OptionError, TraceError, TraceWarning, UnsupportedOperator
 from mlsdk.labels import label_of, short
 from mlsdk.live_settings import live_in_a_trace
 from mlsdk.pipeline.ir.signature import Input, Output, Signature
+from mlsdk.pipeline.trace.frames import warn_user
 from mlsdk.proxy import TensorProxy
 from mlsdk.runtime import events
 from mlsdk.runtime.iospec import IOSpec
@@ -175,6 +176,12 @@ def _compile(
                 if not misuses:
                     raise
                 raise error.besides(misuses) from error
+        if resolved.values["backprop"] and all(state.output is None for state in found.signature.state):
+            warn_user(
+                f"the option backprop is given, but {name} changes no registered tensor, so that nothing is trained; give "
+                "optimizers=[optimizer], or call backward() and step() in the function",
+                TraceWarning,
+            )
         constraints = request.io_spec_constraints or {}
         artifacts = _artifacts(context, found, _fixed(context, found.signature, constraints, resolved))
     # The phases need nothing of the Context: other threads may use it meanwhile.

@@ -94,7 +94,7 @@ def live_in_a_trace(optimizers: Iterable[Optimizer], registered: Callable[[torch
     def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if id(optimizer) in known:
             live_settings(optimizer).note(optimizer)
-        else:
+        elif not all(isinstance(group.get("lr"), torch.Tensor) for group in optimizer.param_groups):
             warn_user(
                 f"{type(optimizer).__name__} is not registered, so that its rate is a constant of the program; "
                 "context.registry.register('optimizer', optimizer) makes it an input",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from mlsdk import (
     set_buffer_name_in_optimizer,
     set_tensor_name_in_module,
 )
-from mlsdk.errors import ContextError
+from mlsdk.errors import ContextError, TraceWarning
 
 SETTINGS = {
     "sgd": (MNCoreSGD, torch.optim.SGD, {"lr": 0.1}),
@@ -222,11 +223,12 @@ def test_what_is_no_optimizer():
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_training_by_the_older_interface(host, tmp_path, data, given):
+@pytest.mark.parametrize("kind", [partial(torch.optim.SGD, momentum=0.9), torch.optim.Adagrad], ids=["SGD", "Adagrad"])
+def test_training_by_the_older_interface(host, tmp_path, data, given, kind):
     model = network()
     other = copy.deepcopy(model)
     host.registry.register("model0", model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = kind(model.parameters(), lr=0.1)
     host.registry.register("optimizer0", optimizer)
 
     def loss_only(inputs):
@@ -241,10 +243,13 @@ def test_training_by_the_older_interface(host, tmp_path, data, given):
             "mncore_grad_scale_factor": torch.tensor(1),
         }
         losses.append(step({**data, **(extra if given else {})})["loss"].item())
-    theirs = torch.optim.SGD(other.parameters(), lr=0.1, momentum=0.9)
+    theirs = kind(other.parameters(), lr=0.1)
     assert losses == pytest.approx(trained(other, theirs, data), abs=1e-5)
     host.synchronize()
     assert parameters_equal(model, other)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    with pytest.warns(TraceWarning, match="backprop is given, but loss_only changes no registered tensor"):
+        host.compile(loss_only, data, tmp_path / "alone", options={"backprop": True})
 
 
 def test_a_trained_model_is_evaluated_in_the_same_context(host, tmp_path, data):
