@@ -162,6 +162,7 @@ class Registry:
         self._by_identity: dict[int, Entry] = {}
         self._by_name: dict[str, Entry] = {}
         self._by_storage: dict[int, list[Entry]] = {}  # those that may share memory
+        self._whole: list[torch.Tensor] = []  # complex tensors, whose parts are registered
         self.modules: dict[str, torch.nn.Module] = {}
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
 
@@ -240,6 +241,9 @@ class Registry:
             raise ContextError(
                 f"the name {name} is taken by another tensor of this Context; give each model a prefix of its own"
             )
+        if tensor.is_complex():
+            entry = self._by_identity[id(tensor)] = self._add_parts(name, tensor)
+            return entry
         if tensor.dtype not in DTYPE_OF_TORCH:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise ContextError(f"{name} has dtype {kind}; allowed are {ALLOWED}")
@@ -250,6 +254,13 @@ class Registry:
         self._by_identity[id(tensor)] = self._by_name[name] = entry
         self._by_storage.setdefault(tensor.untyped_storage().data_ptr(), []).append(entry)
         return entry
+
+    def _add_parts(self, name: str, tensor: torch.Tensor) -> Entry:
+        """A complex tensor is registered as the real one over the same memory, its parts along a last axis."""
+        parts = torch.view_as_real(tensor.detach().resolve_conj())
+        naming.set_tensor_name(parts, name)
+        self._whole.append(tensor)
+        return self.add(parts)
 
     def _check_alone(self, name: str, tensor: torch.Tensor) -> None:
         """Raise ContextError when another registered tensor shows some of the same memory: on the device each has its own."""

@@ -75,7 +75,4 @@ OPERATORS = {
     ),
 }  # fmt: skip
 
-COMPLEX = (
-    "there are no complex numbers: keep real and imaginary parts as two tensors; "
-    "(a + bi)(c + di) is (ac - bd) + (ad + bc)i, a rotation by t has c = cos(t), d = sin(t)"
-)
+COMPLEX = "complex numbers are pairs of real tensors, and this has no form for them: write it with x.real and x.imag"

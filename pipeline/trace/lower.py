@@ -17,6 +17,7 @@ from mlsdk.pipeline.trace.builder import Builder
 from mlsdk.pipeline.trace.dtypes import ALLOWED, DTYPE_OF_TORCH, dense_array
 from mlsdk.pipeline.trace.functionalize import functionalize
 from mlsdk.pipeline.trace.instead import COMPLEX, OPERATORS
+from mlsdk.pipeline.trace.pairs import PAIRS, REAL_OF, Pair
 from mlsdk.pipeline.trace.recorder import (
     KNOWN_ELEMENTS,
     LITERAL,
@@ -26,7 +27,7 @@ from mlsdk.pipeline.trace.recorder import (
     map_tensors,
     tensors,
 )
-from mlsdk.pipeline.trace.shadow import Shadow
+from mlsdk.pipeline.trace.shadow import META, Shadow, shadow_like
 
 # Operators that only bring elements into another dtype.
 CASTS = {torch.ops.aten._to_copy.default, torch.ops.aten.copy.default}
@@ -47,12 +48,15 @@ class Lowering:
         self.free = free
         self.misuses: list[Misuse] = []
         self._values: dict[int, Value] = {}
+        self._pairs: dict[int, Pair] = {}  # of a complex Shadow those of its parts
         self._keep: list[Any] = []  # ids are only unique among tensors that live
 
     def run(self, recorder: Recorder, wanted: Sequence[Shadow]) -> list[Value]:
-        """Values of the wanted Shadows; with `misuses`, some of them are stand-ins. Raises TraceError."""
+        """Values of the wanted Shadows, of a complex one those of its parts; with `misuses`, some of them are stand-ins.
+        Raises TraceError."""
         self._lower(recorder, wanted, 0)
-        return [self._value(recorder, shadow) for shadow in wanted]
+        parts = [part for shadow in wanted for part in self._pairs.get(id(shadow), (shadow,))]
+        return [self._value(recorder, part) for part in parts if not part.is_complex()]
 
     # --- values ---
 
@@ -89,6 +93,10 @@ class Lowering:
         self._values[id(shadow)] = value
         self._keep.append(shadow)
 
+    def _bind_pair(self, shadow: Shadow, pair: Pair) -> None:
+        self._pairs[id(shadow)] = pair
+        self._keep.append(shadow)
+
     # --- records ---
 
     def _live(self, recorder: Recorder, wanted: Sequence[Shadow]) -> list[Record]:
@@ -110,6 +118,9 @@ class Lowering:
         for record in self._live(recorder, wanted):
             builder.source, builder.scope = record.source, record.scope
             builder.draw_for(record.draw)
+            if any(tensor.is_complex() for tensor in _of(record)):
+                self._in_pairs(recorder, record, depth)
+                continue
             if not self._known_dtypes(record):
                 continue
             build = ATEN.get(record.func)
@@ -150,21 +161,27 @@ class Lowering:
             self._bind(shadow, value)
 
     def _known_dtypes(self, record: Record) -> bool:
-        operands = list(tensors((record.args, tuple(record.kwargs.values()))))
-        for tensor in [*record.results(), *operands]:
+        for tensor in _of(record):
             if tensor.dtype not in DTYPE_OF_TORCH:
                 kind = str(tensor.dtype).removeprefix("torch.")
-                hint = COMPLEX if tensor.dtype.is_complex else f"use one of {ALLOWED}"
-                self._misuse(record, f"{record.func.name()} on {kind}", hint)
+                self._misuse(record, f"{record.func.name()} on {kind}", f"use one of {ALLOWED}")
                 return False
         return True
 
     def _misuse(self, record: Record, what: str, hint: str = "") -> None:
         """Note what cannot be lowered, and put something in its place so that the rest is looked at, too."""
         hint = hint or OPERATORS.get(record.func._schema.name, "")
+        if not hint and any(tensor.is_complex() for tensor in _of(record)):
+            hint = COMPLEX
         self.misuses.append(Misuse(what, record.source, record.scope, hint))
         for shadow in record.results():
-            self._bind(shadow, self._missing(shadow))
+            if shadow.is_complex():
+                parts = [shadow_like(torch.empty(shadow.shape, dtype=REAL_OF[shadow.dtype], device=META)) for _ in "ri"]
+                self._bind_pair(shadow, Pair(*parts))
+                for part in parts:
+                    self._bind(part, self._missing(part))
+            else:
+                self._bind(shadow, self._missing(shadow))
 
     def _missing(self, shadow: Shadow) -> Value:
         shape, dtype = tuple(shadow.shape), DTYPE_OF_TORCH.get(shadow.dtype, "float32")
@@ -172,44 +189,130 @@ class Lowering:
             return self.builder.input("unsupported", dtype, shape)
         return self.builder.full(shape, 0, dtype)  # what is often needed as a constant
 
+    # --- complex numbers ---
+
+    def _pair(self, recorder: Recorder, inner: Recorder, shadow: Shadow) -> Pair:
+        """The parts of a complex Shadow, for what `inner` records."""
+        found = self._pairs.get(id(shadow))
+        if found is None:
+            content = self._constant(recorder, shadow)
+            if content is None:
+                raise Unsupported("of a complex tensor that nothing here computes")
+            content = content.resolve_conj()
+            found = Pair(*(inner.literal(part.contiguous()) for part in (content.real, content.imag)))
+        return found
+
+    def _in_pairs(self, recorder: Recorder, record: Record, depth: int) -> None:
+        """Lower an operator on complex numbers as one on their parts."""
+        row = PAIRS.get(record.func)
+        if row is None:
+            self._take_apart(recorder, record, depth)
+            return
+        inner = self._inside(recorder, record)
+        sources: list[Shadow] = []
+
+        def operand(tensor: Shadow) -> Any:
+            given = self._pair(recorder, inner, tensor) if tensor.is_complex() else tensor
+            sources.extend(part for part in tensors(given) if id(tensor) in self._pairs or part is tensor)
+            return given
+
+        try:
+            with torch.no_grad(), inner:
+                args, kwargs = (
+                    map_tensors(operand, record.args),
+                    {k: map_tensors(operand, v) for k, v in record.kwargs.items()},
+                )
+                made = row(*args, **kwargs)
+                if made is not NotImplemented:
+                    made = [made] if isinstance(made, (Pair, torch.Tensor)) else list(made)
+                    made = [_like(shadow, one) for shadow, one in zip(record.results(), made, strict=True)]
+        except Unsupported as form:
+            self._misuse(record, f"{record.func.name()} ({form})")
+            return
+        self._replace(recorder, record, inner, sources, made, depth)
+
     # --- decomposition ---
 
     def _take_apart(self, recorder: Recorder, record: Record, depth: int) -> None:
         """Lower the smaller operations that an operator without a row consists of."""
         decomposition = find_decomposition(record.func) if depth < DEEPEST else None
         if decomposition is None:
-            self._misuse(record, record.func.name())
+            self._misuse(record, _named(record))
             return
-        inner = Recorder()
-        inner.stand_for(record)
-        inner.adopt(recorder)
+        inner = self._inside(recorder, record)
         outer, Shadow.read = Shadow.read, inner.content
         try:
             with torch.no_grad(), inner:
                 result = decomposition(*record.args, **record.kwargs)
         except MLSDKError:
-            self._misuse(record, record.func.name())
+            self._misuse(record, _named(record))
             return
         finally:
             Shadow.read = outer
-        if result is NotImplemented:
-            self._misuse(record, record.func.name())
+        made = result if result is NotImplemented else list(tensors(result))
+        sources = list(tensors((record.args, tuple(record.kwargs.values()))))
+        self._replace(recorder, record, inner, sources, made, depth)
+
+    def _inside(self, recorder: Recorder, record: Record) -> Recorder:
+        """A recorder of the smaller operations that a record consists of."""
+        inner = Recorder()
+        inner.stand_for(record)
+        inner.adopt(recorder)
+        return inner
+
+    def _replace(
+        self, recorder: Recorder, record: Record, inner: Recorder, sources: list[Shadow], made: Any, depth: int
+    ) -> None:
+        """Lower what `inner` recorded from `sources` as the results `made` of a record."""
+        if made is NotImplemented:
+            self._misuse(record, _named(record))
             return
-        results = list(tensors(result))
+        parts = [part for one in made for part in (one if isinstance(one, Pair) else (one,))]
+        values = {id(source): self._value(recorder, source) for source in sources if not source.is_complex()}
         if inner.tape.mutates:
-            sources = list(dict.fromkeys(tensors((record.args, tuple(record.kwargs.values())))))
-            values = [self._value(recorder, source) for source in sources]
-            inner, fresh, results, _ = functionalize(inner.tape, sources, results)
-            for shadow, value in zip(fresh, values):
-                self._bind(shadow, value)
-        else:
-            for operand in tensors((record.args, tuple(record.kwargs.values()))):
-                self._value(recorder, operand)
+            sources = list({id(source): source for source in sources}.values())
+            inner, fresh, parts, _ = functionalize(inner.tape, sources, parts)
+            for source, shadow in zip(sources, fresh):
+                if source.is_complex():
+                    self._bind_pair(shadow, self._pairs[id(source)])
+                else:
+                    self._bind(shadow, values[id(source)])
         before = len(self.misuses)
-        self._lower(inner, results, depth + 1)
+        self._lower(inner, parts, depth + 1)
         if len(self.misuses) > before:  # name the operator that the user knows, not its parts
             del self.misuses[before:]
-            self._misuse(record, record.func.name())
+            self._misuse(record, _named(record))
             return
-        for shadow, part in zip(record.results(), results):
-            self._bind(shadow, self._value(inner, part))
+        left = iter(parts)
+        for shadow, one in zip(record.results(), made):
+            if isinstance(one, Pair):
+                pair = Pair(next(left), next(left))
+                for part in pair:
+                    self._value(inner, part)
+                self._bind_pair(shadow, pair)
+            elif shadow.is_complex():
+                self._bind_pair(shadow, self._pairs[id(next(left))])
+            else:
+                self._bind(shadow, self._value(inner, next(left)))
+
+
+def _named(record: Record) -> str:
+    """An operator, for errors; with the dtype where that is one of complex numbers."""
+    kind = next((str(tensor.dtype).removeprefix("torch.") for tensor in _of(record) if tensor.is_complex()), "")
+    return f"{record.func.name()} on {kind}" if kind else record.func.name()
+
+
+def _of(record: Record) -> list[Shadow]:
+    """All tensors of a record."""
+    return [*record.results(), *tensors((record.args, tuple(record.kwargs.values())))]
+
+
+def _like(shadow: Shadow, result: Any) -> Any:
+    """A result of a row for complex numbers in the shape and precision that torch has."""
+    if not isinstance(result, Pair):
+        return result.to(shadow.dtype).expand(shadow.shape)
+    dtype = REAL_OF[shadow.dtype]
+    re = result.re.to(dtype).expand(shadow.shape)
+    if not isinstance(result.im, torch.Tensor):
+        return Pair(re, torch.full_like(re, result.im or 0))
+    return Pair(re, result.im.to(dtype).expand(shadow.shape))

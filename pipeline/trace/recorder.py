@@ -178,7 +178,16 @@ def by_index(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     return (aten.index.Tensor, (x, [mask])) if x.shape == mask.shape else (func, args)
 
 
-REWRITES = {aten.native_batch_norm.default: honest_batch_norm, aten.masked_select.default: by_index}
+def physical(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """A conjugate is a tensor of its own: torch's is a view with a mark, which no Shadow carries."""
+    return aten.conj_physical.default, args
+
+
+REWRITES = {
+    aten.native_batch_norm.default: honest_batch_norm,
+    aten.masked_select.default: by_index,
+    aten._conj.default: physical,
+}
 
 
 class Recorder(TorchDispatchMode):
@@ -349,6 +358,10 @@ class Recorder(TorchDispatchMode):
             for owner in self.by_storage.get(storage_of(tensor), ()):
                 if same_window(tensor, owner):  # p.data, p.detach(): the same elements
                     return self.shadow(owner)
+                if tensor.is_complex() and same_window(torch.view_as_real(tensor.detach()), owner):
+                    parts = self.shadow(owner)
+                    with self:
+                        return aten.view_as_complex.default(parts)
                 view = self._view_of(owner, tensor)
                 if view is not None:
                     return view
@@ -509,13 +522,40 @@ class Recorder(TorchDispatchMode):
         source, scope = self.where()
         return error(str(Misuse(what, source, scope, hint)))
 
+    def _state_behind(self, shadow: Shadow) -> list[str]:
+        """The names of the registered tensors that a Shadow is computed from; none where there is something else, too."""
+        captures = {id(capture.shadow): capture for capture in self.tape.captures.values()}
+        maker = {id(result): record for record in self.tape.records for result in record.results()}
+        names, todo, seen = [], [shadow], {id(shadow)}
+        while todo:
+            item = todo.pop()
+            if self.known(item) is not None:
+                continue
+            capture, record = captures.get(id(item)), maker.get(id(item))
+            if capture is None and record is None:
+                return []
+            if capture is not None:
+                names.append(capture.name)
+            for operand in tensors((record.args, tuple(record.kwargs.values()))) if record else ():
+                if id(operand) not in seen:
+                    seen.add(id(operand))
+                    todo.append(operand)
+        return sorted(filter(None, names))
+
     def _data_dependence(self, func: Any, args: tuple[Any, ...]) -> tuple[str, str]:
         if func is aten.index.Tensor:
             return DATA_DEPENDENT[aten.masked_select.default]
         if func in DATA_DEPENDENT:
             what, hint = DATA_DEPENDENT[func]
             within = torch_function()
-            return (f"{what} within torch's {within}", INSTEAD.get(within, hint)) if within else (what, hint)
+            if within:
+                return f"{what} within torch's {within}", INSTEAD.get(within, hint)
+            names = self._state_behind(next(iter(tensors(args))))
+            if names:
+                return f"{what}, which is that of {', '.join(names)}", (
+                    "what is registered may change; leave it out of what you register, and it is a constant"
+                )
+            return what, hint
         return f"{func.name()} {DYNAMIC_SHAPE[0]}", DYNAMIC_SHAPE[1]
 
 
@@ -538,8 +578,9 @@ def find_decomposition(func: Any) -> Callable[..., Any] | None:
 
     For lists of tensors (`_foreach_add_`) torch has a kernel that takes one tensor after the other.
     """
-    if func in DECOMPOSITIONS:
-        return DECOMPOSITIONS[func]
+    for key in (func, func._schema.name):
+        if key in DECOMPOSITIONS:
+            return DECOMPOSITIONS[key]
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
         return func.decompose
     explicit = torch._C.DispatchKey.CompositeExplicitAutograd

@@ -123,12 +123,12 @@ def _elementwise(keeps_integers: bool, result: torch.dtype | None) -> Rule:
     def types(*args: Any, **kwargs: Any) -> list[Type] | None:
         operands = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)]
         dtype = operands[0].dtype
-        if any(operand.dtype is not dtype for operand in operands) or dtype.is_complex:
+        numbers = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, (float, complex))]
+        complex_too = dtype.is_complex or any(isinstance(number, complex) for number in numbers)
+        if any(operand.dtype is not dtype for operand in operands) or complex_too:
             return None
-        if result is None and not dtype.is_floating_point:
-            numbers = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, (float, complex))]
-            if not keeps_integers or dtype is torch.bool or numbers:
-                return None
+        if result is None and not dtype.is_floating_point and (not keeps_integers or dtype is torch.bool or numbers):
+            return None
         shape = np.broadcast_shapes(*(operand.shape for operand in operands))
         return [(tuple(shape), result or dtype)]
 

@@ -181,7 +181,10 @@ def _check_sample(key: str, tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise InputMismatch(f"input {key} is {type(tensor).__name__}, not a tensor; wrap it with torch.as_tensor")
     if tensor.dtype not in DTYPE_OF_TORCH:
-        raise InputMismatch(f"input {key} has dtype {str(tensor.dtype).removeprefix('torch.')}; allowed are {ALLOWED}")
+        parts = "; give torch.view_as_real(x), and take it with torch.view_as_complex" if tensor.is_complex() else ""
+        raise InputMismatch(
+            f"input {key} has dtype {str(tensor.dtype).removeprefix('torch.')}; allowed are {ALLOWED}{parts}"
+        )
     if tensor.device.type == "meta":
         raise InputMismatch(f"input {key} is on the device meta; give a tensor with data")
     if tensor.layout != torch.strided or tensor.is_quantized:
@@ -315,6 +318,11 @@ class _Trace:
         """A result of the function; it may be a tensor of the closure itself."""
         if not isinstance(value, torch.Tensor):
             raise TraceError(f"result {key or 'of ' + self.name} is {_kind(value)}, not a tensor; return tensors only")
+        if value.is_complex():
+            raise TraceError(
+                f"result {key or 'of ' + self.name} is {str(value.dtype).removeprefix('torch.')}; return its parts: "
+                "torch.view_as_real(result)"
+            )
         self.recorder.origin = ("", "")
         return self.recorder.shadow(value)
 

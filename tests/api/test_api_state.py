@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from mlsdk import Context, MNDevice, set_tensor_name, set_tensor_name_in_module
+from mlsdk import Context, MNCoreSGD, MNDevice, set_tensor_name, set_tensor_name_in_module
 from mlsdk.errors import ContextError, InputMismatch, UnregisteredTensorWarning
 
 pytestmark = pytest.mark.filterwarnings("error::mlsdk.errors.UnregisteredTensorWarning")
@@ -128,12 +128,47 @@ def test_names_are_unique_in_a_context(any_context, counter):
     assert len(any_context.registry) == 1
 
 
-@pytest.mark.parametrize("dtype", [torch.int16, torch.int8, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int8])
 def test_dtypes_that_the_device_does_not_know(any_context, dtype):
     tensor = torch.zeros(2, dtype=dtype)
     set_tensor_name(tensor, "odd")
     with pytest.raises(ContextError, match=f"odd has dtype {str(dtype)[6:]}; allowed are float32"):
         any_context.register_param(tensor)
+
+
+class SpectralLayer(torch.nn.Module):
+    """A layer of a Fourier neural operator: the lowest frequencies meet complex weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(2, 2, 3, dtype=torch.complex64) / 2)
+        self.register_buffer("turn", torch.polar(torch.ones(5), torch.arange(5.0)), persistent=False)
+
+    def forward(self, x):
+        low = torch.zeros(*x.shape[:2], 5, dtype=torch.complex64)
+        low[..., :3] = torch.einsum("bix,iox->box", (torch.fft.rfft(x) * self.turn)[..., :3], self.weight)
+        return torch.fft.irfft(low, n=x.shape[-1])
+
+
+def test_complex_parameters_are_trained(any_context, tmp_path):
+    model, x = SpectralLayer(), torch.randn(2, 2, 8)
+    twin = copy.deepcopy(model)
+    any_context.registry.register("model", model)
+    optimizer, same = MNCoreSGD(model.parameters(), 0.1), torch.optim.SGD(twin.parameters(), 0.1)
+    any_context.registry.register("optimizer", optimizer)
+
+    def step(net, by, x):
+        by.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        by.step()
+        return {"loss": loss.detach()}
+
+    compiled = any_context.compile(lambda i: step(model, optimizer, i["x"]), {"x": x}, tmp_path / "step")
+    for _ in range(2):
+        assert torch.allclose(compiled({"x": x})["loss"].cpu(), step(twin, same, x)["loss"], atol=1e-5)
+    any_context.synchronize()
+    assert torch.allclose(model.weight, twin.weight, atol=1e-5)
 
 
 def test_a_replaced_parameter_is_an_error(any_context, tmp_path):

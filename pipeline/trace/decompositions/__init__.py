@@ -3,6 +3,7 @@
 from mlsdk.pipeline.trace.decompositions import (  # noqa: F401  (importing a family registers its functions)
     bags,
     gradients,
+    grouped,
     linalg,
     losses,
     order,

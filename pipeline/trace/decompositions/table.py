@@ -20,7 +20,7 @@ DECOMPOSITIONS: dict[Any, Decomposition] = {}
 
 
 def decomposes(*funcs: Any) -> Callable[[Decomposition], Decomposition]:
-    """Register a function as the decomposition of each of the aten operators."""
+    """Register a function as the decomposition of each of the operators; those of other libraries go by their names."""
 
     def add(function: Decomposition) -> Decomposition:
         for func in funcs:

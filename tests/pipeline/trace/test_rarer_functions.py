@@ -44,6 +44,12 @@ FUNCTIONS = {
         x,
         torch.arange(1, 8) * 0.1,
     ),
+    "grouped_mm": (
+        lambda a, w, ends: F.grouped_mm(a.bfloat16(), w.bfloat16(), offs=ends).float(),
+        integers(-3, 3, 12, 8).float(),
+        integers(-3, 3, 4, 8, 16, seed=1).float(),
+        torch.tensor([3, 3, 9, 12], dtype=torch.int32),
+    ),
     "pdist": (lambda a: (F.pdist(a), F.pdist(a, 1.0)), x[0]),
     "rrelu": (lambda a: F.rrelu(a), x),
     **{

@@ -143,12 +143,12 @@ def test_all_unsupported_operators_at_once():
 
     def function(inputs):
         y = model(inputs["x"])
-        return {"y": y, "z": torch.fft.fft(inputs["x"]).real}
+        return {"y": y, "z": torch.fft.fft(inputs["x"]).tan().real}
 
     with pytest.raises(UnsupportedOperator) as caught:
         trace(function, {"x": x})
     text, misuses = str(caught.value), caught.value.misuses
-    assert "aten::_linalg_svd" in text and "_linalg_eigh" in text and "fft" in text
+    assert "aten::_linalg_svd" in text and "_linalg_eigh" in text and "aten::tan on complex64" in text
     svd = next(misuse for misuse in misuses if "svd" in misuse.what)
     assert (svd.source, svd.scope) == (here(Inner.forward), "Outer.part")
     assert len({misuse.source for misuse in misuses}) == 3
@@ -347,3 +347,17 @@ def test_numpy_sees_what_is_known():
         with pytest.raises(DataDependentControlFlow, match=r"\.numpy\(\) needs"):
             trace(function, {"x": x}, state={"p": parameter})
     assert "numpy" not in torch.Tensor.__dict__ and closed.numpy().tolist() == [5, 6, 7]
+
+
+def test_a_value_that_only_registered_tensors_decide():
+    stride = torch.tensor(2)
+
+    def function(inputs):
+        return {"y": inputs["x"][:: int(stride + 1)]}
+
+    with pytest.raises(
+        DataDependentControlFlow, match=r"is that of layer@stride at .*leave it out of what you register"
+    ):
+        trace(function, {"x": x}, state={"layer@stride": stride})
+    with pytest.warns(UnregisteredTensorWarning):
+        assert trace(function, {"x": x}).signature.outputs[0].shape[0] == -(-len(x) // 3)
