@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -103,8 +104,9 @@ class Path:
     choices: tuple[str, ...] = ()
 
     def __call__(self, name: str, value: Any) -> str | None:
-        if value is None or (isinstance(value, str) and value and "\0" not in value):
-            return value
+        text = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if text is None or (isinstance(text, str) and text and "\0" not in text and _is_text(text)):
+            return text
         raise OptionError(f"option {name}: {value!r:.60} is no path; give the path of a file")
 
 
@@ -116,12 +118,27 @@ class Variables:
     choices: tuple[str, ...] = ()
 
     def __call__(self, name: str, value: Any) -> dict[str, str]:
+        if value is None:
+            return {}
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise OptionError(f"option {name}: {value!r:.80} is not allowed; give a mapping of names to values")
         for key, item in value.items():
+            if not key or "=" in key or "\0" in f"{key}{item}" or not _is_text(f"{key}{item}"):
+                raise OptionError(
+                    f"option {name}: {key!r:.60} cannot be set to {item!r:.60}; give a name without = and a text"
+                )
             if not isinstance(item, (str, int, float)):
                 raise OptionError(f"option {name}: {key} is {type(item).__name__}; give text or a number")
         return {key: item if isinstance(item, str) else json.dumps(item) for key, item in sorted(value.items())}
+
+
+def _is_text(text: str) -> bool:
+    """Whether the operating system can be told it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

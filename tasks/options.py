@@ -5,7 +5,6 @@ A phase's key holds the resolved values of the options whose row names that phas
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 from collections.abc import Mapping
@@ -150,14 +149,18 @@ def resolve(given: Mapping[str, Any] | None = None) -> Resolved:
                     f"{where}there is no option {name!r}{nearest(name, OPTIONS)}; the options are "
                     f"{', '.join(sorted(OPTIONS))}"
                 )
-            checked = OPTIONS[name].check(name, value)
+            try:
+                checked = OPTIONS[name].check(name, value)
+            except OptionError as error:
+                raise OptionError(f"{where}{error}") from None
             if name == "envs":
-                _check_known(where, checked)
+                _check_known(f"{where}option envs: ", checked)
                 origins.update({f"envs.{key}": origin for key in checked})
                 checked = {**values["envs"], **checked}
             values[name] = checked
             origins[name] = origin
     found = environment.of_environment()
+    _check_known("the environment: ", found)
     if found:
         values["envs"] = dict(sorted({**values["envs"], **found}.items()))
         origins["envs"] = "environment"
@@ -187,7 +190,5 @@ def from_text(text: str) -> Any:
 def _check_known(where: str, envs: Mapping[str, str]) -> None:
     """A misspelt variable must not change nothing in silence."""
     for name in envs:
-        if name.startswith(environment.PREFIX) and name not in environment.VARIABLES:
-            close = difflib.get_close_matches(name, environment.VARIABLES, n=1)
-            near = f"; did you mean {close[0]!r}?" if close else ""
-            raise OptionError(f"{where}option envs: there is no variable {name!r}{near}")
+        if name.upper().startswith(environment.PREFIX) and name not in environment.VARIABLES:
+            raise OptionError(f"{where}there is no variable {name!r}{nearest(name, environment.VARIABLES)}")

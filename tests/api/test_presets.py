@@ -85,7 +85,10 @@ def test_a_training_step_is_the_same(context, tmp_path):
     net, sample = made(context, "mlp")
     twin = mlp(96, 40, 10)
     twin.load_state_dict(net.state_dict())
-    optimizer, reference = MNCoreSGD(net.parameters(), lr=0.1, momentum=0.9), torch.optim.SGD(twin.parameters(), 0.1, 0.9)
+    optimizer, reference = (
+        MNCoreSGD(net.parameters(), lr=0.1, momentum=0.9),
+        torch.optim.SGD(twin.parameters(), 0.1, 0.9),
+    )
 
     def step(module, its):
         def run(inputs):

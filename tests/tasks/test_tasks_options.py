@@ -28,6 +28,10 @@ def test_defaults_and_origins():
         ({"scheduler": "fast"}, "give one of always_from_dram"),
         ({"layout_planner": "bidy"}, "'bidy' is not allowed; did you mean 'bidi'"),
         ({"layout_spec": ["w"]}, "entry 0 is str; write an object"),
+        ({"envs": {"codegen_sa_steps": "1"}}, "no variable 'codegen_sa_steps'; did you mean 'CODEGEN_SA_STEPS'"),
+        ({"envs": {"A=B": "1"}}, "'A=B' cannot be set to '1'"),
+        ({"envs": {"A": "x\0y"}}, "'A' cannot be set"),
+        ({"option_json": "\ud800"}, "is no path"),
         ({"num_threads": 0}, "give a whole number from 1 to 4096, or -1"),
         ({"num_threads": True}, "give a whole number"),
         ({3: 1}, "an option's name is 3; names are texts"),
@@ -73,6 +77,7 @@ def test_a_preset_is_read_and_direct_options_win(tmp_path):
         (b'{"envs": []}', "envs is list; write an object"),
         (b'{"args": "--x=1"}', "args is no list of texts"),
         (b'{"args": ["float_dtype=half"]}', "write --NAME=VALUE"),
+        (b'{"args": ["--sram_budget=2"]}', "preset.json: option sram_budget: 2 is out of range"),
         (b'{"args": ["--float_dtpye=half"]}', "did you mean 'float_dtype'"),
         (b'{"args": ["--float_dtype=Half"]}', "did you mean 'half'"),
         (b'{"name": 3}', "name is int; write a text"),
@@ -94,6 +99,23 @@ def test_a_bad_preset_is_said(tmp_path, content, told):
         resolve({"option_json": str(preset)})
     with pytest.raises(OptionError, match=str(tmp_path)):
         resolve({"option_json": str(tmp_path)})
+
+
+def test_what_is_told_of_names_without_effect(tmp_path, caplog):
+    from mlsdk.tasks.options import tell
+
+    preset = tmp_path / "mine.json"
+    preset.write_text('{"envs": {"CODEGEN_DUMP_VSM": 1, "CODEGEN_SA_STEPS": 3}, "args": ["--save_onnx=a.onnx"]}')
+    resolved = resolve({"option_json": preset, "pfvm_compatible": True})
+    for _ in range(2):
+        tell(resolved)
+    told = [record.message for record in caplog.records]
+    assert len(told) == len(set(told)) == 3
+    assert (
+        f"CODEGEN_DUMP_VSM has no effect here: the instructions stand in model.vsm.zst of every codegen_dir (option_json {preset})"
+        in told
+    )  # noqa: E501
+    assert resolve({"envs": None}).notices() == []
 
 
 def test_a_byte_order_mark_is_no_harm(tmp_path):
@@ -218,8 +240,13 @@ def test_a_variable_that_is_set_wins(monkeypatch, tmp_path):
     assert origins["CODEGEN_SA_STEPS"] == origins["CODEGEN_DUMP_VSM"] == "environment"
     assert (origins["CODEGEN_MAX_TIME_SLICE"], origins["CODEGEN_ALARM"]) == ("direct", f"option_json {path}")
     assert resolved.of_phase("Emit")["envs"] == {}  # a dump changes no result
-    monkeypatch.setenv("CODEGEN_NEWER_THAN_THIS", "1")
-    assert all(resolve().of_phase(phase)["envs"] for phase in OPTIONS["envs"].phases)
+    others = resolve({"envs": {"OF_A_PLUGIN": "1"}})  # it may change anything
+    assert all(others.of_phase(phase)["envs"] for phase in OPTIONS["envs"].phases)
+    monkeypatch.setenv("CODEGEN_SA_STEPZ", "1")
+    with pytest.raises(
+        OptionError, match="the environment: .* no variable 'CODEGEN_SA_STEPZ'; did you mean 'CODEGEN_SA_"
+    ):
+        resolve()
 
 
 def test_variables_are_set_while_a_phase_runs(monkeypatch):
