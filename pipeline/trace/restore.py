@@ -127,7 +127,8 @@ class Snapshot:
                             _put_back(now, key, before)
             for key, value in list(module.__dict__.items()):
                 if key not in owned and holds_shadow(value):
-                    self._note(plain.get(key), value, f"{kind}.{key}", replaced, lost)
+                    if not _derived(plain.get(key)):
+                        self._note(plain.get(key), value, f"{kind}.{key}", replaced, lost)
                     _put_back(module.__dict__, key, plain)
 
     def _restore_optimizers(self, replaced: list[Replacement], lost: list[str]) -> None:
@@ -151,6 +152,11 @@ class Snapshot:
                 group.clear()
                 group.update(before_group)
             del optimizer.param_groups[len(groups) :]
+
+
+def _derived(value: Any) -> bool:
+    """Whether an attribute is computed from parameters in each call, like the weights of weight_norm and pruning."""
+    return isinstance(value, torch.Tensor) and not value.is_leaf
 
 
 def _put_back(store: dict[str, Any], key: str, before: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn as nn
+from torch.nn.utils import prune
 
 from mlsdk.errors import (
     DataDependentControlFlow,
@@ -285,6 +286,7 @@ def test_higher_order_operators_are_refused():
 
 def test_no_warning_without_reason():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.BatchNorm1d(4)).train()
+    prune.l1_unstructured(model[0], "weight", 0.5)  # whose weight is computed in each call
     state = {name: tensor for name, tensor in [*model.named_parameters(), *model.named_buffers()]}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
