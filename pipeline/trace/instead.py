@@ -66,6 +66,10 @@ OPERATORS = {
     "aten::nextafter": "scale instead, for example x * (1 + torch.finfo(x.dtype).eps)",
     "aten::unique_dim": "shapes are static; sort, and compare neighbours",
     **dict.fromkeys(
+        ("transformers::grouped_mm_fallback", "transformers::grouped_mm_fallback_backward"),
+        "model.set_experts_implementation('batched_mm') needs no values",
+    ),
+    **dict.fromkeys(
         (
             "aten::linalg_lu_factor_ex", "aten::linalg_lu", "aten::linalg_lu_solve", "aten::_linalg_solve_ex",
             "aten::linalg_inv_ex", "aten::_linalg_det", "aten::_linalg_slogdet", "aten::linalg_solve_triangular",
