@@ -28,9 +28,16 @@ BUILT_IN: dict[str, dict[str, Any]] = {
     "O0": {"args": ["--scheduler=always_from_dram", "--simulation_mode=fake"]},
     "O1": {
         "args": ["--scheduler=spill_opt", "--simulation_mode=fast"],
-        "envs": {"CODEGEN_SCHEDULE_PP_BEAM_WIDTH": "2", "CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN": "4"},
+        "envs": {
+            "CODEGEN_USE_MERGE": "1",
+            "CODEGEN_SCHEDULE_PP_BEAM_WIDTH": "2",
+            "CODEGEN_SCHEDULE_PP_BEAM_MAX_TURN": "4",
+        },
     },
-    "O2": {"args": ["--scheduler=auto_recompute_sa", "--simulation_mode=default"]},
+    "O2": {
+        "args": ["--scheduler=auto_recompute_sa", "--simulation_mode=default"],
+        "envs": {"CODEGEN_USE_MERGE": "1"},
+    },
     "O3": {
         "args": ["--scheduler=auto_recompute_sa", "--simulation_mode=best", "--sa_expected_run_iters=4000"],
         "envs": {"CODEGEN_USE_MERGE": "1", "CODEGEN_SCHEDULE_PP_BEAM_WIDTH": "8"},

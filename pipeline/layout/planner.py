@@ -27,6 +27,7 @@ from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, VIEW, ZERO, Place
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, choose_lane, spread
 from mlsdk.pipeline.layout.pins import Pins, scheme_of
 from mlsdk.pipeline.ops.clock import Measure
+from mlsdk.pipeline.ops.emitters.elementwise import in_last_block
 from mlsdk.pipeline.ops.simulation import Helpers, Known
 from mlsdk.pipeline.ops.table import run as run_operator
 from mlsdk.pipeline.ops.watch import Watch, unwatched
@@ -85,6 +86,8 @@ class Event:
 #: operators whose result is one of their operands, up to its sign
 CHOOSES = {"Relu", "Max", "Min", "Neg", "Abs", "Identity", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"}
 MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Expand", "Split", "Concat"}
+#: those of them that keep the order of the elements
+RESHAPES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 #: nodes that wait for each other; they are planned one within the other, and Python nests no deeper than it does
 LONGEST_WAIT = 64
 #: operators that round float operands to half when float_dtype is mixed
@@ -133,7 +136,7 @@ class Planner:
                     rule = rule_of_graph(node, self)
                     if rule is None:
                         raise NotOnBoard("no emitter for the board")
-                    if rule is elementwise and self._may_wait(node):
+                    if (rule is elementwise or node.op in RESHAPES) and self._may_wait(node):
                         self.waiting[node.outputs[0]] = node
                     else:
                         rule(self, self.options.pins.switched(self, node))
@@ -180,14 +183,23 @@ class Planner:
         if node.outputs[0] in self.graph.outputs or node.outputs[0] in self.options.fixed:
             return False
         out, operands = node.outputs[0], [name for name in node.inputs if name]
+        if node.op in RESHAPES:
+            operands = operands[:1]
         free = [n for n in operands if self.free(n) or n in self.waiting]
         self.chain[out] = 1 + max((self.chain[n] for n in free if n in self.waiting), default=0)
         if self.chain[out] > LONGEST_WAIT:
             return False
-        alike = any(self.shape(n) == self.shape(out) for n in free)
+        same = self._same_but_ones if node.op in RESHAPES else lambda n, out: self.shape(n) == self.shape(out)
+        alike = any(same(n, out) for n in free)
         others = all(self.is_constant(n) or n in free or self.value(n).size == 1 for n in operands)
         kept = self.result_dtype(node.op, operands, out) == self.device_dtype(out)
-        return alike and others and kept and all(self.device_dtype(n) == self.device_dtype(out) for n in free)
+        kinds = {self.device_dtype(n) for n in (*free, out)}
+        return alike and others and kept and (len(kinds) == 1 or kinds == {"int", self.base})
+
+    def _same_but_ones(self, name: str, other: str) -> bool:
+        """Whether shapes are equal but for axes of one element."""
+        a, b = self.shape(name), self.shape(other)
+        return [n for n in a if n != 1] == [n for n in b if n != 1]
 
     def _settle(self, name: str, scheme: Scheme | None) -> None:
         """Plan a node that waits, its result in a scheme if that is known."""
@@ -195,10 +207,17 @@ class Planner:
 
         node = self.options.pins.switched(self, self.waiting.pop(name))
         if scheme is not None and not scheme.copies:
-            for operand in filter(None, node.inputs):
+            for operand in filter(None, node.inputs[:1] if node.op in RESHAPES else node.inputs):
                 unplaced = self.free(operand) or operand in self.waiting
-                if unplaced and self.shape(operand) == self.shape(name):
-                    self.want(operand, scheme, reason=f"like the result of {node.op}")
+                shape = self.shape(operand)
+                if (
+                    unplaced
+                    and self._same_but_ones(operand, name)
+                    and (node.op in RESHAPES or shape == self.shape(name))
+                ):
+                    there = scheme if shape == self.shape(name) else scheme.reshape(self.shape(name), shape)
+                    if there is not None:
+                        self.want(operand, there, reason=f"like the result of {node.op}")
         rule = rule_of(node, self)
         assert rule is not None
         rule(self, node)
@@ -250,7 +269,7 @@ class Planner:
         if self.values[name].device_dtype != wanted.device_dtype:
             name = cast_to(self, name, wanted.device_dtype)
         current = self.values[name]
-        if current.layout == wanted.layout and (current.pad == ZERO or current.image.full):
+        if current.layout == wanted.layout and (current.pad == ZERO or current.image.full or self._cleared(name)):
             return name
         return self._switch(current, wanted.layout, wanted.scheme, "placed by the Context", clean=True)
 
@@ -570,7 +589,23 @@ class Planner:
         lane = value.scheme.lane if value.scheme is not None else None
         if value.pad in (ZERO, LANES) or value.image.full or (lane is not None and value.shape[lane] % BLOCK == 0):
             return name
+        if self._cleared(name):
+            return name
         return self._switch(value, value.layout, value.scheme, reason or "zeros in the padding", clean=True)
+
+    def _cleared(self, name: str) -> bool:
+        """Let the elementwise node that makes a value clear the lanes beyond its lane axis, if nothing else is padding."""
+        value, made = self.values[name], self.made.get(name)
+        scheme = value.scheme
+        if made is None or made.emitter != "elementwise" or scheme is None or in_last_block(scheme) is None:
+            return False
+        if not scheme.only_lanes_padded(value.shape, value.device_dtype):
+            return False
+        clear = replace(made, node=replace(made.node, attrs={**made.node.attrs, "clean": 1}))
+        self.nodes[next(i for i, p in enumerate(self.nodes) if p is made)] = clear
+        self.made[name], self.values[name] = clear, replace(value, pad=ZERO)
+        self.history.append(Event(name, str(value.layout), "cleared beyond its lanes"))
+        return True
 
     def temporary(self, like: str, shape: Sequence[int], dtype: str = "") -> str:
         """A new value's name, for rules that make several nodes of one."""

@@ -25,7 +25,7 @@ from mlsdk.pipeline.layout import (
     resizing,
     windows,
 )
-from mlsdk.pipeline.layout.fusing import fuse
+from mlsdk.pipeline.layout.fusing import fuse, numbers_of
 from mlsdk.pipeline.layout.moving import MOVED, anywhere
 from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of, widened
 from mlsdk.pipeline.ops.emitters.kernels import kernels_of
@@ -61,14 +61,19 @@ def elementwise(planner: Planner, node: Node, kernel: str = "") -> None:
     shape = planner.shape(out)
     inputs = [name for name in node.inputs if name]
     scheme = planner.wish(out) or _common_scheme(planner, inputs, shape)
+    kernel = kernel or kernel_of(planner, node)
+    dtype = planner.result_dtype(node.op, inputs, out)
+    numbers = numbers_of(planner, node, kernel, dtype)
     operands = [
-        planner.want(name, scheme.restrict(planner.shape(name), shape), reason=f"operand of {node.op}")
+        name
+        if name in numbers
+        else planner.want(name, scheme.restrict(planner.shape(name), shape), reason=f"operand of {node.op}")
         for name in inputs
     ]
-    pad = padding_of(planner, node.op, operands, scheme)
-    kernel = kernel or kernel_of(planner, node)
-    dtype = planner.result_dtype(node.op, operands, out)
-    node, operands, kernel = fuse(planner, node, operands, kernel, scheme, dtype)
+    pad = padding_of(planner, node.op, [n for n in operands if n not in numbers], scheme)
+    if any(numbers.values()) and node.op != "Mul":
+        pad = ANY
+    node, operands, kernel = fuse(planner, node, operands, kernel, scheme, dtype, numbers)
     operands = widened(planner, node, operands, kernel, scheme, dtype)
     planner.put(node, "elementwise", operands, [scheme], dtypes=[dtype], kernel=kernel, pad=pad)
 

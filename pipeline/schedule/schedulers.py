@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.placed import VIEW, Placed
 from mlsdk.pipeline.ir.plan import Home, Plan, Step
 from mlsdk.pipeline.ops.emitters.home import GRAIN, LM
+from mlsdk.pipeline.ops.link import link
 from mlsdk.pipeline.ops.simulation import Simulation
 from mlsdk.pipeline.schedule.addresses import assign
 from mlsdk.pipeline.schedule.always_from_dram import always_from_dram
 from mlsdk.pipeline.schedule.auto_recompute_sa import auto_recompute_sa
+from mlsdk.pipeline.schedule.beam import depth_first
+from mlsdk.pipeline.schedule.ladder import quicker
 from mlsdk.pipeline.schedule.options import ScheduleOptions
 from mlsdk.pipeline.schedule.problem import Problem, bases, problem_of
-from mlsdk.pipeline.schedule.residence import Schedule, in_dram
+from mlsdk.pipeline.schedule.residence import Genes, Schedule, evaluate, in_dram
 from mlsdk.pipeline.schedule.reuse_consecutive import reuse_consecutive
 from mlsdk.pipeline.schedule.search import Record
 from mlsdk.pipeline.schedule.spill_opt import spill_opt
@@ -28,6 +31,10 @@ SCHEDULERS: dict[str, Scheduler] = {
     "spill_opt": spill_opt,
     "auto_recompute_sa": auto_recompute_sa,
 }
+
+
+#: those that search, and find the more the more they try
+SEARCHES = {"spill_opt", "auto_recompute_sa"}
 
 
 def schedule(placed: Placed, options: ScheduleOptions | None = None, record: Record | None = None) -> Plan:
@@ -45,10 +52,40 @@ def schedule(placed: Placed, options: ScheduleOptions | None = None, record: Rec
         problem = problem_of(placed, simulation, options.sram_budget)
         if found is not always_from_dram:
             problem.learn_gains()
-        best, plain = found(problem, options, record or Record()), in_dram(problem)
-        steps = steps_of(placed, problem, best if best.steps <= plain.steps else plain)
+        tried = [found(problem, options, record or Record())]
+        if options.scheduler in SEARCHES:
+            tried += [found(problem, one, Record()) for one in quicker(options)]
+            tried += [
+                evaluate(problem, Genes(order)) for order in (tuple(range(len(problem.turns))), depth_first(problem))
+            ]
+        tried.append(in_dram(problem))
+        return _best(placed, problem, tried, options)
+    return _plan(placed, steps, options)
+
+
+def _plan(placed: Placed, steps: tuple[Step, ...], options: ScheduleOptions) -> Plan:
     slots, segments = assign(placed, steps)
     return Plan(options.scheduler, steps, slots, segments, options.merge)
+
+
+#: of the steps of the best schedule, how many more another may take to be looked at with its nodes overlapping
+NEAR = 1.1
+
+
+def _best(placed: Placed, problem: Problem, tried: Sequence[Schedule], options: ScheduleOptions) -> Plan:
+    """The plan of the schedule of the fewest steps, the first of equal ones; of those with overlap where nodes overlap."""
+    least = min(s.steps for s in tried)
+    if not options.merge:
+        best = next(s for s in tried if s.steps == least)
+        return _plan(placed, steps_of(placed, problem, best), options)
+    assert options.measure is not None
+    found: dict[tuple[Step, ...], tuple[int, Plan]] = {}
+    for s in tried:
+        steps = steps_of(placed, problem, s)
+        if s.steps <= NEAR * least and steps not in found:
+            plan = _plan(placed, steps, options)
+            found[steps] = options.measure(link(placed, plan)[0].statements)[0], plan
+    return min(found.values(), key=lambda f: f[0])[1]
 
 
 def steps_of(placed: Placed, problem: Problem, schedule: Schedule) -> tuple[Step, ...]:

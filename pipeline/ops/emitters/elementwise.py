@@ -12,13 +12,14 @@ import numpy as np
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.graph import Node
-from mlsdk.pipeline.ir.scheme import Scheme
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.constants import load_constants
 from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Constant, Formula
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, WriteFormula, attrs_of, kernels_of
+from mlsdk.pipeline.ops.emitters.lanes import clear_tail
 from mlsdk.pipeline.ops.emitters.seen import shared_out
 from mlsdk.pipeline.ops.emitters.stream import Feed, lc_needed, stream
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, room
@@ -214,7 +215,9 @@ def emit_formula(
 ) -> tuple[Asm, dict[str, np.ndarray]]:
     """A formula applied to each element. Gives the program and its constants in DRAM."""
     task = Task(formula, compute, tuple(t.dtype for t in inputs), out.dtype, tuple(sorted((attrs or {}).items())), mask)
-    *inputs, out = shared_out([*inputs, out])
+    clean = bool(call.node.attrs.get("clean"))  # the lanes beyond the lane axis: each PE needs its own for that
+    if not clean:
+        *inputs, out = shared_out([*inputs, out])
     homes = [_LETTER[t.home.space] if t.home is not None else "" for t in (*inputs, out)]
     program = program_of(task, room_of(homes[:-1], homes[-1]))
     asm = Asm()
@@ -246,6 +249,7 @@ def emit_formula(
         constants.update(load_constants(asm, places, _CONSTANT_WORDS, TABLE))
 
     place_of = {word: 2 * i for i, word in enumerate(held)}
+    tail = np.flatnonzero(in_last_block(out.scheme)) if clean else ()
     accesses = [Access(t, compute) for t in inputs]
     result = Access(out, compute, is_result=True)
 
@@ -270,9 +274,24 @@ def emit_formula(
                     continue
                 asm.pe("; ".join(_text(line, reads, writes, at, place_of) for line in step))
             at += woven.groups
+        mine = [2 * unit_lw * int(u) + drain.base(t) - 2 * drain.ranges[t].lo for u in tail if first <= u < last]
+        if mine:  # no place of a formula is in use now
+            clear_tail(asm, out, drain.space, mine, out.shape[out.scheme.lane] % BLOCK)  # type: ignore[index, union-attr]
 
     stream(asm, feeds, [drain], body, [_pattern(t, tiles[t], feeds, maps) for t in range(len(tiles))], prepare)
     return asm, constants
+
+
+def in_last_block(scheme: Scheme) -> np.ndarray | None:
+    """Of each unit, whether it is in the last block of the lane axis; None where some PEs have that and others do not."""
+    digits = [d for d in scheme.axes[scheme.lane] if d.n > 1] if scheme.lane is not None else []
+    if scheme.lane is None or len(digits) > 1 or any(d.level != LOCAL for d in digits):
+        return None
+    unit, strides = np.arange(scheme.units), scheme.unit_strides()
+    found = np.ones(scheme.units, bool)
+    for d in digits:
+        found &= unit // strides[scheme.lane, d.stride] % d.n == d.n - 1
+    return found
 
 
 def _pattern(t: int, tile: tuple[int, int], feeds: Sequence[Feed], maps: Sequence[np.ndarray]) -> tuple[bytes, ...]:
