@@ -17,6 +17,10 @@ from mlsdk.pipeline.trace.frames import warn_user
 from mlsdk.pipeline.trace.shadow import Shadow
 
 
+# Kinds of attributes that are one number; None and text are settings.
+NUMBERS = (bool, int, float)
+
+
 def holds_shadow(value: Any) -> bool:
     """Whether a value is a traced tensor, or a list, tuple or dict with one in it."""
     if isinstance(value, Shadow):
@@ -54,6 +58,8 @@ class Snapshot:
     modules: dict[int, tuple[torch.nn.Module, dict[str, Any], dict[str, dict[str, Any]]]] = field(default_factory=dict)
     optimizers: dict[int, tuple[Any, dict[Any, Any], list[dict[str, Any]]]] = field(default_factory=dict)
     labels: dict[int, str] = field(default_factory=dict)  # of the tensors in the state of optimizers
+    frozen: dict[int, tuple[torch.Tensor, bool]] = field(default_factory=dict)
+    numbers: list[str] = field(default_factory=list)  # Python numbers of modules that the function changed
 
     # --- before ---
 
@@ -61,6 +67,7 @@ class Snapshot:
         """Remember the gradient of a leaf."""
         if tensor.is_leaf and id(tensor) not in self.gradients:
             self.gradients[id(tensor)] = (tensor, tensor.grad)
+            self.frozen[id(tensor)] = (tensor, tensor.requires_grad)
 
     def watch_module(self, root: torch.nn.Module) -> None:
         for module in root.modules():
@@ -114,6 +121,9 @@ class Snapshot:
             tensor.grad = before
             if before is not None and id(before) in self.registered:
                 replaced.append(Replacement(before, after if isinstance(after, Shadow) else None))
+        for tensor, required in self.frozen.values():
+            if tensor.is_leaf and tensor.requires_grad != required:
+                tensor.requires_grad_(required)
 
     def _restore_modules(self, replaced: list[Replacement], lost: list[str]) -> None:
         for module, plain, owned in self.modules.values():
@@ -126,9 +136,15 @@ class Snapshot:
                         if holds_shadow(now[key]):
                             _put_back(now, key, before)
             for key, value in list(module.__dict__.items()):
-                if key not in owned and holds_shadow(value):
+                if key in owned:
+                    continue
+                if holds_shadow(value):
                     if not _derived(plain.get(key)):
                         self._note(plain.get(key), value, f"{kind}.{key}", replaced, lost)
+                    _put_back(module.__dict__, key, plain)
+                elif isinstance(value, NUMBERS) and isinstance(plain.get(key), NUMBERS) and value != plain[key]:
+                    if key != "training":
+                        self.numbers.append(f"{kind}.{key} ({plain[key]} -> {value})")
                     _put_back(module.__dict__, key, plain)
 
     def _restore_optimizers(self, replaced: list[Replacement], lost: list[str]) -> None:
@@ -166,8 +182,14 @@ def _put_back(store: dict[str, Any], key: str, before: Mapping[str, Any]) -> Non
         del store[key]
 
 
-def report_lost(lost: list[str]) -> None:
-    """Raise for optimizer state that would be lost, warn about other attributes."""
+def report_lost(lost: list[str], numbers: list[str]) -> None:
+    """Raise for optimizer state that would be lost, warn about other attributes, and about numbers that were changed."""
+    if numbers:
+        warn_user(
+            f"the function changes {', '.join(dict.fromkeys(numbers))}; it runs once, when it is compiled, so that this is a "
+            "constant of the program: make it a buffer, registered and changed in place",
+            TraceWarning,
+        )
     states = [what for what in lost if " state " in what]
     if states:
         raise UnregisteredTensor(

@@ -256,7 +256,7 @@ class _Trace:
         finally:
             self.draws.restore()
             replaced, lost = self.snapshot.restore()
-        report_lost(lost)
+        report_lost(lost, self.snapshot.numbers)
         self._check_writes(inputs)
         keys = [key or "result" for key, _ in outputs]
         return self._build(inputs, keys, wanted, replaced, call_spec, None if flat else result_spec)

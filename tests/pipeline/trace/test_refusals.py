@@ -270,6 +270,30 @@ def test_tensors_kept_outside_are_warned_about():
     assert not hasattr(model, "cache")
 
 
+def test_numbers_that_are_counted_in_python():
+    """They are what they were, as is what was frozen in the function."""
+
+    class Counting(nn.Linear):
+        calls, warm = 0, True
+
+        def __init__(self):
+            super().__init__(4, 2)
+            self.calls, self.warm = 3, True
+
+        def forward(self, y):
+            self.calls += 1
+            self.warm = False
+            self.weight.requires_grad_(False)
+            return super().forward(y) / self.calls
+
+    model = Counting()
+    with pytest.warns(
+        TraceWarning, match=r"changes Counting.calls \(3 -> 4\), Counting.warm \(True -> False\); it runs once"
+    ):
+        trace(lambda inputs: {"y": model.eval()(inputs["x"])}, {"x": x}, state=dict(model.named_parameters()))
+    assert (model.calls, model.warm, model.training, model.weight.requires_grad) == (3, True, False, True)
+
+
 def test_changes_of_storage_are_refused():
     with pytest.raises(TraceError, match="aten::resize_ changes the tensor itself at"):
         trace(lambda inputs: {"y": (inputs["x"] + 1).resize_(2, 2)}, {"x": x})
