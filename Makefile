@@ -41,6 +41,7 @@ docs: setup ## write the pages that come from tables
 	$(BIN)/python -m mlsdk.manual > docs/api.md
 	$(BIN)/python -m bench.operators_page > docs/operators.md
 	$(BIN)/python -m mlsdk.tasks.option_page > docs/options.md
+	$(BIN)/python tests/pipeline/emit/conformance_page.py > docs/conformance.md
 
 clean: ## remove .venv and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -31,20 +31,25 @@ def max_pool_gradient(planner: Planner, node: Node) -> None:
     ]
     ends = [size - n - before for size, n, before in zip(wide, shape[2:], window.before)]
     bordered = _pad(planner, node, x, window.before, ends, -np.inf)
-    zero = planner.new_constant(f"{node.name}.zero", np.zeros((), planner.value(gradient).dtype))
-    parts: dict[tuple[int, ...], str] = {}
-    taken = ""
-    for tap in itertools.product(*(range(size) for size in window.kernel)):
-        offset = tuple(index * apart for index, apart in zip(tap, window.dilations))
+    kind = planner.value(gradient).dtype
+    taps = list(itertools.product(*(range(size) for size in window.kernel)))
+
+    def number(value: int) -> str:
+        return planner.new_constant(f"{node.name}.number", np.array(value, kind))
+
+    first = ""  # the number of the first tap that meets the maximum
+    for index, tap in reversed(list(enumerate(taps))):
+        offset = tuple(place * apart for place, apart in zip(tap, window.dilations))
         met = window_slice(planner, node, bordered, offset, places[2:], window.strides)
         hit = planner.apply(node, "Equal", (met, best), places, dtype="bool")
-        if taken:
-            free = planner.apply(node, "Not", (taken,), places)
-            taken = planner.apply(node, "Or", (taken, hit), places)
-            hit = planner.apply(node, "And", (hit, free), places)
-        else:
-            taken = hit
-        parts[offset] = planner.apply(node, "Where", (hit, gradient, zero), places, dtype=planner.value(gradient).dtype)
+        planner.once.add(hit)
+        first = planner.apply(node, "Where", (hit, number(index), first or number(len(taps))), places, dtype=kind)
+    parts: dict[tuple[int, ...], str] = {}
+    for index, tap in enumerate(taps):
+        offset = tuple(place * apart for place, apart in zip(tap, window.dilations))
+        mine = planner.apply(node, "Equal", (first, number(index)), places, dtype="bool")
+        planner.once.add(mine)
+        parts[offset] = planner.apply(node, "Where", (mine, gradient, number(0)), places, dtype=kind)
     total = _placed(planner, node, parts, window, wide)
     starts, reach = window.before, shape[2:]
     if tuple(planner.shape(total)[2:]) != tuple(reach) or any(starts):

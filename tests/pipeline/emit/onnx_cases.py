@@ -1,17 +1,12 @@
-"""The ONNX node cases of `onnx.backend.test`, for the operators and dtypes of the table, on the reference functions.
-
-A case passes, or is refused for a reason that is listed here; none may give wrong numbers.
-"""
+"""The ONNX node cases of `onnx.backend.test`, and what becomes of them on the reference functions."""
 
 from __future__ import annotations
 
-import collections
 import re
 import warnings
 
 import numpy as np
 import onnx
-import pytest
 from onnx import numpy_helper
 
 from mlsdk.errors import GraphError
@@ -19,6 +14,8 @@ from mlsdk.pipeline.ops import OPERATORS
 from mlsdk.pipeline.ops.check import load_onnx
 from mlsdk.pipeline.ops.interpreter import run_reference
 
+PASS = "pass"
+ABSENT = "an operator that the table does not have"
 # reason -> pattern of the refusal
 REFUSALS = {
     "a dtype that we do not have": r"has dtype [A-Z0-9_]+; allowed",
@@ -64,11 +61,11 @@ def as_ours(case, inputs):
     return model.SerializeToString()
 
 
-def outcome(case):
-    """pass, or what is wrong."""
+def on_reference(case):
+    """pass, the reason of a refusal, or FAIL and what is wrong."""
     ops = {node.op_type for node in case.model.graph.node}
     if not all(op in OPERATORS for op in ops):
-        return "an operator that the table does not have"
+        return ABSENT
     given, wanted = case.data_sets[0]
     inputs = {info.name: array_of(item) for info, item in zip(case.model.graph.input, given)}
     try:
@@ -86,20 +83,4 @@ def outcome(case):
         tolerance = 2e-3 if expected.dtype == np.float16 else case.rtol
         if not np.allclose(actual, expected, rtol=tolerance, atol=max(case.atol, 1e-6), equal_nan=True):
             return f"FAIL differs by {np.max(np.abs(actual.astype(float) - expected.astype(float)))}"
-    return "pass"
-
-
-@pytest.fixture(scope="module")
-def outcomes():
-    return {case.name: outcome(case) for case in collected()}
-
-
-def test_no_case_is_wrong(outcomes):
-    wrong = {name: text for name, text in outcomes.items() if text.startswith("FAIL")}
-    assert not wrong
-
-
-def test_most_cases_of_our_operators_pass(outcomes):
-    counts = collections.Counter(outcomes.values())
-    print("\n".join(f"{count:5} {reason}" for reason, count in counts.most_common()))
-    assert counts["pass"] >= 1080
+    return PASS
