@@ -21,6 +21,7 @@ from mlsdk.errors import LayoutError, MLSDKError
 from mlsdk.pipeline.ir.graph import Graph
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, local_rows, spread
+from mlsdk.pipeline.layout.leading import keep_leading_axes
 from mlsdk.pipeline.layout.planner import Event, LayoutOptions, Planner
 from mlsdk.pipeline.ops.simulation import Simulation
 
@@ -39,7 +40,8 @@ def plan(graph: Graph, options: LayoutOptions | None = None) -> tuple[Placed, tu
     planner = PLANNERS.get(options.planner)
     if planner is None:
         raise LayoutError(f"there is no layout planner {options.planner}; choose one of {', '.join(PLANNERS)}")
-    return planner(graph, options)
+    pinned = options.pins.pins or options.pins.gemms  # by shapes of the graph
+    return planner(graph if pinned else keep_leading_axes(graph), options)
 
 
 def legacy(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]]:

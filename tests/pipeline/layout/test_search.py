@@ -174,11 +174,11 @@ def test_a_search_saves_steps_and_is_the_same_each_time(name):
     assert any("tried" in event.reason for event in history)
     rules = steps_of(graph, "mixed", planner="legacy")
     found = steps_of(graph, "mixed", measure=measure, trials=12)
-    assert found <= rules and (found < rules or name == "mixer")
+    assert found <= rules and (found < rules or name == "block")  # whose rules know it all
 
 
 def test_more_trials_are_never_worse():
-    graph, *_ = network("block")
+    graph, *_ = network("unet")
     steps = [steps_of(graph, "mixed", measure=measure, trials=n) for n in (0, 4, 12, 40)]
     assert steps == sorted(steps, reverse=True) and steps[0] > steps[-1]
 
