@@ -119,7 +119,7 @@ def simulations(services: Services | None) -> Iterator[tuple[Simulations | None,
         yield None, None
         return
     known = Simulations(services)
-    with known.memory, Processes(services.processes) as helpers:
+    with known.memory, Processes(services.processes, services.status) as helpers:
         yield known, helpers
 
 

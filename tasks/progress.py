@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-STATES = ("start", "waiting", "built", "cached", "failed")
+STATES = ("start", "waiting", "running", "built", "cached", "failed")
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,9 @@ class Lines:
     def __call__(self, progress: Progress) -> None:
         from rich.text import Text
 
-        if progress.state in ("start", "waiting"):
-            self._spin(f"{progress.phase:<14} {progress.detail}".rstrip())
+        if progress.state in ("start", "waiting", "running"):
+            detail = "" if progress.state == "start" else progress.detail  # of a start, it is the reason
+            self._spin(f"{progress.phase:<14} {detail}".rstrip())
             return
         self.stop()
         style = {"built": "green", "cached": "dim", "failed": "red"}[progress.state]
@@ -68,8 +69,9 @@ class Lines:
     def _spin(self, text: str) -> None:
         from rich.text import Text
 
+        line = Text(text, overflow="ellipsis", no_wrap=True)
         if self._status is not None:
-            self._status.update(Text(text))
+            self._status.update(line)
             return
-        self._status = self._console.status(Text(text))
+        self._status = self._console.status(line)
         self._status.start()

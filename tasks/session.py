@@ -232,7 +232,7 @@ class Session:
     def _services(self, task: ContentTask, cut_short: Callable[[], None]) -> Services:
         def status(words: str) -> None:
             scheduler.tell(task, words, scheduler.percentage(words))
-            self.listener(Progress("start", task.phase_name, task.label, 0.0, words))
+            self.listener(Progress("running", task.phase_name, task.label, 0.0, words))
 
         alone = self.may_cut_short and self.keep_answers and self.channel is None
         return Services(self.store.memory, status, cut_short=cut_short if alone else None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import groupby
 
 import numpy as np
 
 from mlsdk.device.isa import model as m
-from mlsdk.pipeline.ir.placed import VIEW, Placed
+from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed
 from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment, nodes_of
 from mlsdk.pipeline.ir.program import Program, renamed
 from mlsdk.pipeline.ops.emitters import emit
@@ -43,6 +44,8 @@ def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
             homes = {**dict(step.reads), **{len(inputs) + o: home for o, home in step.keeps}}
             code = settled(code, {operand: home.word for operand, home in homes.items()})
         found.append(Node(step.node, tuple(code)))
-    if plan.merged:
-        found = overlapped(found, {s.name: s.kind for s in segments.values()})
+    if plan.merged:  # each stretch by itself: what stands behind a node of the host reads what that computes
+        kinds = {s.name: s.kind for s in segments.values()}
+        parts = groupby(found, lambda n: nodes[n.name].emitter == ON_HOST)
+        found = [n for _, part in parts for n in overlapped(list(part), kinds)]
     return Program(tuple(s for n in found for s in (m.Marker(n.name), *n.statements)), segments), tables

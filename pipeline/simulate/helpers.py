@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import IO
 
@@ -26,12 +26,15 @@ from mlsdk.pipeline.simulate.simulate import measure
 
 #: seconds after which others are asked, nodes that have to be left then, and nodes that one takes at a time
 PATIENCE, LEAST, PIECE = 0.3, 8, 2
+OFTEN = 0.5  # seconds between two words about how far it is
 
 
 class Processes:
-    """`processes` in all, this one among them; None: as many as there are processors that nobody uses."""
+    """`processes` in all, this one among them; None: as many as there are processors that nobody uses. `tell` hears now and then
+    how far it is."""
 
-    def __init__(self, processes: int | None = None):
+    def __init__(self, processes: int | None = None, tell: Callable[[str], None] | None = None):
+        self.tell = tell
         self.most = processes if processes is not None else 1 + idle_processors()
         self._started: list[subprocess.Popen[str]] = []
 
@@ -58,11 +61,15 @@ class Processes:
         found: dict[int, Answer] = {}
         left = deque(range(len(questions)))
         started, threads = time.perf_counter(), list[threading.Thread]()
+        told = started
         try:
             while left:
                 with contextlib.suppress(IndexError):  # another took the last one
                     at = left.popleft()
                     found[at] = here(questions[at], values)
+                if self.tell is not None and time.perf_counter() - told > OFTEN:
+                    told = time.perf_counter()
+                    self.tell(f"node {len(found)} of {len(questions)} counted")
                 if not threads and self.most > 1 and len(left) >= LEAST and time.perf_counter() - started > PATIENCE:
                     threads = [
                         threading.Thread(target=_asked, args=(process, questions, values, left, found), daemon=True)

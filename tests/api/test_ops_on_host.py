@@ -26,13 +26,14 @@ def sample():
     return {"x": torch.randn(5, 7), "w": torch.randn(7, 11)}
 
 
-def on_host(names: str) -> dict:
-    return {"options": {"envs": {"CODEGEN_OPS_ON_HOST": names}}}
+def on_host(names: str, **more: str) -> dict:
+    return {"options": {"envs": {"CODEGEN_OPS_ON_HOST": names, **more}}}
 
 
+@pytest.mark.parametrize("merge", ["0", "1"])  # 1: moves overlap, but not past the host
 @pytest.mark.parametrize("names", ["Softmax", "Relu,Add", "MatMul, Tanh", "ReduceSum"])
-def test_results_are_right(context, tmp_path, sample, names):
-    function = context.compile(block, sample, tmp_path / "app", **on_host(names))
+def test_results_are_right(context, tmp_path, sample, names, merge):
+    function = context.compile(block, sample, tmp_path / "app", **on_host(names, CODEGEN_USE_MERGE=merge))
     for _ in range(2):
         sample = {"x": torch.randn(5, 7), "w": torch.randn(7, 11)}
         got, want = function(sample), block({k: v.double() for k, v in sample.items()})
