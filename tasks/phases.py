@@ -111,7 +111,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Simulate",
-            version=8,
+            version=9,
             function="mlsdk.tasks.adapters:simulate",
             takes=("placed.json", "plan.json"),
             gives=(
@@ -124,7 +124,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Emit",
-            version=8,
+            version=9,
             function="mlsdk.tasks.adapters:emit",
             takes=("placed.json", "plan.json"),
             gives=(
