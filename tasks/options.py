@@ -124,8 +124,8 @@ class Resolved:
 
 
 def resolve(given: Mapping[str, Any] | None = None) -> Resolved:
-    """Check every given option, and fill in the others. Later wins: defaults, the option_json, direct options; of the
-    environment variables one that the process has set."""
+    """Check every given option, and fill in the others; None is not given. Later wins: defaults, the option_json, direct
+    options; of the environment variables one that the process has set."""
     given = dict(given or {})
     origins = dict.fromkeys(OPTIONS, "default")
     values = {name: option.default for name, option in OPTIONS.items()}
@@ -149,6 +149,8 @@ def resolve(given: Mapping[str, Any] | None = None) -> Resolved:
                     f"{where}there is no option {name!r}{nearest(name, OPTIONS)}; the options are "
                     f"{', '.join(sorted(OPTIONS))}"
                 )
+            if value is None:
+                continue  # what a program gives for an argument that it was not given
             try:
                 checked = OPTIONS[name].check(name, value)
             except OptionError as error:

@@ -16,7 +16,6 @@ from mlsdk.errors import TraceWarning, UnregisteredTensor
 from mlsdk.pipeline.trace.frames import warn_user
 from mlsdk.pipeline.trace.shadow import Shadow
 
-
 # Kinds of attributes that are one number; None and text are settings.
 NUMBERS = (bool, int, float)
 
