@@ -83,6 +83,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("open-mlsdk")
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if not home:

@@ -27,10 +27,14 @@ class ProxyAttributeError(MLSDKError, AttributeError):
 
 class TensorProxy(torch.Tensor):
     """Handle of a tensor on a device. Programs get proxies from calls, `allocate_input_proxy` and
-    `get_registered_value_proxy`."""
+    `get_registered_value_proxy`.
 
-    # Of torch's own kind, but without content here: what torch's C++ takes only from tensors (an index, for instance)
-    # it takes from a proxy too, instead of reading it as a sequence of rows.
+    It is a torch.Tensor whose content is fetched by the operation that needs it, each time; results of operations are
+    host tensors. Shape and dtype are known without. There is no `.device`, and nothing writes into it but `load_from`.
+    """
+
+    # Of torch's own kind because torch's C++ takes some things from tensors only, an index for instance, and reads
+    # anything else as a sequence.
     _value: DeviceValue
     _owner: object
     _gpu: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -123,6 +124,10 @@ def test_everything_can_be_imported():
     assert set(mlsdk.__all__) <= set(dir(mlsdk))
     with pytest.raises(AttributeError, match="module 'mlsdk' has no attribute 'Contxt'"):
         mlsdk.Contxt  # noqa: B018
+
+
+def test_it_has_a_version():
+    assert mlsdk.__version__ == importlib.metadata.version("open-mlsdk")
 
 
 def test_errors_of_other_parts_are_found_by_name():
