@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from mlsdk.pipeline.trace.places import at_places
+
 # keyword -> functions, and which operand it is a factor of
 _FACTORS = {
     "alpha": {
@@ -25,10 +27,13 @@ _FACTORS = {
 
 
 class TensorsForNumbers(TorchFunctionMode):
-    """While it is entered, the factors of functions may be tensors."""
+    """While it is entered, the factors of functions may be tensors, and so may the numbers of an index."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        chosen = at_places(func, args, kwargs)
+        if chosen:
+            return chosen[0]
         for key, functions in _FACTORS.items() if kwargs else ():
             if isinstance(kwargs.get(key), torch.Tensor):
                 place = functions.get(getattr(func, "__name__", ""))
