@@ -157,12 +157,16 @@ def _layout(where: str, text: Any) -> Layout:
         raise LayoutError(f"{where}: {error}") from None
 
 
-def scheme_of(pin: Pin, dtype: str) -> Scheme:
-    """The scheme of a pinned layout, for a device dtype."""
-    try:
-        return Scheme.of(pin.layout.check(pin.shape, dtype), dtype)
-    except LayoutError as error:
-        raise LayoutError(f"{pin}: {error}") from None
+def scheme_of(pin: Pin, *dtypes: str) -> Scheme:
+    """The scheme of a pinned layout, for the first of some device dtypes that it is a layout of. LayoutError says what the first
+    makes of it."""
+    wrong: list[LayoutError] = []
+    for dtype in dict.fromkeys(dtypes):
+        try:
+            return Scheme.of(pin.layout.check(pin.shape, dtype), dtype)
+        except LayoutError as error:
+            wrong.append(error)
+    raise LayoutError(f"{pin}: {wrong[0]}") from None
 
 
 def same(one: Layout, other: Layout) -> bool:

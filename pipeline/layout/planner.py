@@ -328,7 +328,8 @@ class Planner:
         """Where a result is to lie, if anybody said so."""
         pin = self.options.pins.output(self.maker[name], self.shape(name)) if name in self.maker else None
         if pin is not None:
-            return scheme_of(pin, self.device_dtype(name))
+            dtype = self.device_dtype(name)
+            return scheme_of(pin, dtype, "half" if dtype == "single" and self.halves else dtype)
         wished, shape = self.options.wishes.get(name), self.shape(name)
         if wished is None or len(wished.axes) != len(shape):
             return None  # another plan may have had another value of this name

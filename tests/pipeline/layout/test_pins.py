@@ -114,3 +114,16 @@ def test_schemes_come_back_from_their_layouts(shape, dtype):
         for build in (spread, local_rows):
             layout = build(shape, lane).layout(dtype)
             assert str(Scheme.of(Layout.parse(str(layout)), dtype).layout(dtype)) == str(layout)
+
+
+@pytest.mark.parametrize("dtype", ["float", "mixed", "half", "double"])
+def test_where_a_result_lies_anyway_it_can_be_pinned(graph, dtype):
+    """Also where only products read it, and it is stored as halves."""
+    free = plan(graph, LayoutOptions(dtype))[0]
+    assert free.values["t"].device_dtype == {"float": "single", "double": "double"}.get(dtype, "half")
+    pins = [
+        {"trigger": "FixOutput", "op_type": n.op, "shape": list(graph.values[out].shape), "layout": str(free.values[out].layout)}
+        for n in graph.nodes for out in n.outputs
+    ]  # fmt: skip
+    pinned = plan(graph, LayoutOptions(dtype, pins=pins_of(pins, (), False)))[0]
+    assert pinned.to_json() == free.to_json()
