@@ -10,7 +10,7 @@ from typing import Any
 from mlsdk.pipeline.schedule.options import ScheduleOptions
 
 #: those of the presets, from O1 on
-LADDER: tuple[dict[str, int], ...] = (
+LADDER: tuple[dict[str, Any], ...] = (
     {"beam_width": 2, "beam_max_turn": 4, "beam_prune_limit": 3, "sa_steps": 0},
     {"beam_width": 4, "beam_max_turn": 16, "beam_prune_limit": 3, "sa_steps": 1000},
     {"beam_width": 8, "beam_max_turn": 16, "beam_prune_limit": 3, "sa_steps": 4000},

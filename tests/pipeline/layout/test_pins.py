@@ -123,7 +123,9 @@ def test_where_a_result_lies_anyway_it_can_be_pinned(graph, dtype):
     assert free.values["t"].device_dtype == {"float": "single", "double": "double"}.get(dtype, "half")
     pins = [
         {"trigger": "FixOutput", "op_type": n.op, "shape": list(graph.values[out].shape), "layout": str(free.values[out].layout)}
-        for n in graph.nodes for out in n.outputs
+        for n in graph.nodes for out in n.outputs if out in free.values
     ]  # fmt: skip
     pinned = plan(graph, LayoutOptions(dtype, pins=pins_of(pins, (), False)))[0]
-    assert pinned.to_json() == free.to_json()
+    for pin, out in zip(pins, [out for n in graph.nodes for out in n.outputs if out in free.values]):
+        assert str(pinned.values[out].layout) == pin["layout"]
+        assert pinned.values[out].device_dtype == free.values[out].device_dtype
