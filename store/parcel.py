@@ -88,6 +88,8 @@ def _goals(store: Store, text: str) -> list[Action]:
         return [query.find(store, text).action]
     events = query.builds(store, [number])[0]["phases"]
     with store.index.read() as connection:
+        if not events:
+            raise query.nothing_of(connection, text if text.startswith("@") else f"@{number}")
         rows = [actions.load(connection, event["recipe"]) for event in events]
     lost = [event["phase"] for event, row in zip(events, rows) if row is None]
     if lost:

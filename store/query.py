@@ -192,11 +192,22 @@ def _of_build_number(connection: sa.Connection, text: str) -> Ref:
         query = query.where(_E.c.phase == phase)
     recipe = connection.execute(query.order_by(_E.c.position.desc()).limit(1)).scalar()
     if recipe is None:
-        raise NotFound(
-            f"{text}: there is no such build{' or phase in it' if phase else ''}; `mlsdk store log` lists them"
-        )
+        raise nothing_of(connection, text)
     action = _action(connection, recipe)
     return Ref(action, _output(action, name) if name else None)
+
+
+def nothing_of(connection: sa.Connection, text: str) -> NotFound:
+    """Why `@12` or `@12/PHASE` names no result."""
+    build, _slash, phase = text[1:].partition("/")
+    number = _number(text, build)
+    if connection.execute(sa.select(_B.c.id).where(_B.c.id == number)).first() is None:
+        return NotFound(f"{text}: there is no such build; `mlsdk store log` lists them")
+    phases = connection.execute(sa.select(_E.c.phase).where(_E.c.build_id == number).order_by(_E.c.position)).scalars()
+    told = ", ".join(dict.fromkeys(phases))
+    if phase and told:
+        return NotFound(f"{text}: there is no such phase in it; it has {told}")
+    return NotFound(f"{text}: it ended before it had a result, or runs; `mlsdk store log` tells how it ended")
 
 
 def _number(text: str, digits: str) -> int:
@@ -319,6 +330,8 @@ def why(store: Store, text: str = "") -> list[dict[str, Any]]:
     """Why phases were built: for the newest build, or for a label, a phase, `label/phase`, or the start of a key."""
     with store.index.read() as connection:
         rows = _events_for(connection, text)
+        if not rows and text.startswith("@"):
+            raise nothing_of(connection, text)
         if not rows:
             raise NotFound(f"no build of {text or 'anything'} is in the history; `mlsdk store log` lists what there is")
         whole = _of_build(connection, rows[0].build_id, sa.true())

@@ -187,6 +187,8 @@ def build_of(store: Store, name: str) -> Build:
     number, _dot, at = name.partition(".")
     if number.isdigit() and len(number) < 12 and (not at or (at.isdigit() and len(at) < 4)):
         row = next((row for row in query.log(store, limit=BUILD_LIMIT) if row["id"] == int(number)), None)
+        if row is not None and not labels(row):
+            raise Problem(f"build {number} ended before it had a result, or runs; the page Store tells how it ended")
         if row is not None and int(at or 0) < len(labels(row)):
             return Build(store, row, int(at or 0))
     raise Problem("the store has no such build")

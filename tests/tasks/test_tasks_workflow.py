@@ -16,7 +16,7 @@ import pytest
 from example_workflow import Data, Example, Train
 
 from mlsdk import store as stores
-from mlsdk.store import query
+from mlsdk.store import NotFound, query
 from mlsdk.tasks import complete, find
 from mlsdk.tasks.complete import BuildFailed
 from mlsdk.tasks.content import ContentTask, InstanceParameter
@@ -345,6 +345,9 @@ def test_a_killed_build_goes_on_behind_the_last_good_phase(root, phases):
         assert (trace["label"], trace["device"]) == ("example_workflow", "mncore2:auto")
         assert trace["started"] <= time.time()
         assert f"its process {trace['pid']} was killed" in trace["error"]
+        for ask in (query.show, query.why, query.deps, lambda store, text: store.export(text, root / "x.parcel")):
+            with pytest.raises(NotFound, match=f"@{trace['id']}: it ended before it had a result, or runs"):
+                ask(store, f"@{trace['id']}")
     again = complete.workflow(Example(), store=root)
     assert list(again.phases.values()).count("cached") == 4
     assert list(again.phases.values()).count("built") == 6
