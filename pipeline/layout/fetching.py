@@ -78,9 +78,20 @@ def _rows(form: Form, dtype: str, lane: int, levels: Sequence[tuple[str, tuple[i
     return Rows(Scheme(tuple(mine), form.data_axes.index(lane)), out, row)
 
 
-def flat(count: int) -> Layout:
-    """Of indices: eight in four long words, in all MABs."""
-    return Layout(((Sub(-(-count // 8), ADDR), Sub(4, PE), Sub(2, W)),), (Sub(0, L2B), Sub(0, L1B), Sub(0, MAB)))
+def in_order(shape: Sequence[int]) -> Layout | None:
+    """Of indices, one behind the other: eight in four long words, in all MABs. None where eight would be of several rows."""
+    last = max((a for a, n in enumerate(shape) if n > 1), default=0)
+    lots, stride = -(-shape[last] // 8) if shape else 1, 1
+    axes: list[tuple[Sub, ...]] = [()] * len(shape)
+    if shape:
+        axes[last] = (Sub(lots, ADDR), Sub(4, PE), Sub(2, W))
+    for a in reversed(range(last)):
+        stride *= lots if a == last - 1 else shape[a + 1]
+        axes[a] = (Sub(shape[a], ADDR, stride),) if shape[a] > 1 else ()
+    if shape and shape[last] % 8 and prod(shape[:last]) > 1:
+        return None
+    places = () if shape else (Sub(0, PE), Sub(0, W))
+    return Layout(tuple(axes), (Sub(0, L2B), Sub(0, L1B), Sub(0, MAB), *places))
 
 
 def _lies_so(planner: Planner, name: str, seen: str, rows: Rows) -> bool:
@@ -103,10 +114,13 @@ def fetched(planner: Planner, node: Node, form: Form, dtype: str, most: float) -
     steps = BEGIN + -(-count // ENTRIES_OF_ONE) * OF_BLOCK + count * each
     if steps >= MORE * most + BEGIN or not _lies_so(planner, node.inputs[0], form.data, rows):
         return False
-    index = viewed(planner, form.index, (count,))
+    index, layout = form.index, in_order(planner.shape(form.index))
+    if layout is None:
+        index, layout = viewed(planner, form.index, (count,)), in_order((count,))
+    assert layout is not None
     operands = [
         planner.want(form.data, rows.data, reason=f"rows of {node.op}"),
-        planner.want_layout(index, flat(count), reason=f"indices of {node.op}"),
+        planner.want_layout(index, layout, reason=f"indices of {node.op}"),
     ]
     attrs = {"rows": form.rows, "row_lw": rows.row_lw}
     planner.put(replace(node, attrs=attrs), "fetch", operands, [rows.out], dtypes=[dtype])
