@@ -51,6 +51,7 @@ class Context:
         self._release = weakref.finalize(self, self._session.release)
         self._release.atexit = False  # then all sessions are closed together
         self._lock = threading.RLock()
+        self._ended = False
         self._functions: weakref.WeakSet[CompiledFunction] = weakref.WeakSet()
         self._random: Entry | None = None
         self.registry = Registry(self)
@@ -73,14 +74,19 @@ class Context:
     def invalidate(self) -> None:
         """End the Context: wait for what runs, and give the device up, so that the next one can open it. Device copies
         are lost: call `synchronize` before. A second call does nothing."""
-        if not self._release.alive:
+        if self._ended:
             return
-        if self._session.pid == _pid():
-            self._session.loader.barrier()
-            self._session.runner.barrier()
-        for function in list(self._functions):
-            function._results = []
-        self._release()
+        try:
+            if self._session.pid == _pid():
+                with self._lock:  # a call of another thread that has begun is still carried out, a later one is refused
+                    self._ended = True
+                self._session.loader.barrier()
+                self._session.runner.barrier()
+            for function in list(self._functions):
+                function._results = []
+        finally:
+            self._ended = True
+            self._release()
         if self._session.closing:
             self._session.closed.wait()
 
@@ -91,7 +97,7 @@ class Context:
         self.invalidate()
 
     def __repr__(self) -> str:
-        state = "" if self._release.alive else ", invalidated"
+        state = ", invalidated" if self._ended else ""
         return f"Context({self.device.device_name}, {len(self.registry)} registered tensors{state})"
 
     # --- registered tensors ---
@@ -231,7 +237,7 @@ class Context:
     # --- for the modules beside this one ---
 
     def _check(self) -> None:
-        if not self._release.alive:
+        if self._ended:
             raise ContextError("this Context was invalidated; make a new one")
         self._session.check_open()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
 import torch
 from conftest import add
 
-from mlsdk.errors import ContextError, InputMismatch
+from mlsdk.errors import ContextError, InputMismatch, MLSDKError
 
 
 @pytest.fixture
@@ -183,6 +184,32 @@ def test_an_invalidated_context_says_so(any_context, tmp_path, pair):
             use()
     with pytest.raises(ContextError, match="was given up; make a new Context"):
         result["sum"].cpu()
+
+
+def test_a_context_that_is_invalidated_while_threads_call(any_context, tmp_path, pair):
+    """Each call before is carried out, each one later is refused: nobody meets a device that is closed."""
+    f = any_context.compile(add, pair, tmp_path / "add")
+    f(pair)["sum"].cpu()
+    told, counts = [], []
+
+    def calls():
+        try:
+            while True:
+                f(pair)
+                counts.append(1)
+        except MLSDKError as error:
+            told.append(error)
+
+    threads = [threading.Thread(target=calls) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(counts) < 6 and not told:
+        time.sleep(0.01)
+    any_context.invalidate()
+    for thread in threads:
+        thread.join(60)
+    assert [type(error) for error in told] == [ContextError] * 3
+    any_context.invalidate()
 
 
 def test_functions_without_inputs_or_with_scalars(any_context, tmp_path):
