@@ -10,8 +10,8 @@ aten = torch.ops.aten
 DATA_DEPENDENT = {
     aten._local_scalar_dense.default: (
         "Python needs the value of a tensor (if, while, int(), float(), .item())",
-        "it is known only when the program runs; keep it a tensor and choose with torch.where(condition, a, b); "
-        "what begins at a computed place p is x[p], or x.narrow(axis, p, length)",
+        "it is known only when the program runs: return it to see it; in the function keep it a tensor, and choose with "
+        "torch.where(condition, a, b); what begins at a computed place p is x[p], or x.narrow(axis, p, length)",
     ),
     aten.equal.default: (
         "torch.equal needs the values of tensors",

@@ -234,7 +234,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         source, scope = self.where()
         if not isinstance(func, torch._ops.OpOverload):
-            raise UnsupportedOperator.listing([Misuse(str(func), source, scope)], WHAT_TO_DO)
+            raise UnsupportedOperator.listing([Misuse(f"torch.{func}", source, scope)], WHAT_TO_DO)
         if func.namespace in ("profiler", "prim"):
             return func(*args, **kwargs)
         if _names_meta(kwargs.get("device")):

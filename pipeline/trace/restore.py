@@ -90,7 +90,11 @@ class Snapshot:
 
     def is_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor was the gradient of a watched one."""
-        return any(gradient is tensor for _, gradient in self.gradients.values())
+        return self.owner_of(tensor) is not None
+
+    def owner_of(self, gradient: torch.Tensor) -> torch.Tensor | None:
+        """The watched tensor that had this gradient."""
+        return next((owner for owner, found in self.gradients.values() if found is gradient), None)
 
     # --- after ---
 

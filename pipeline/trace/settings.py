@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,7 +50,7 @@ def tracing_settings() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(False)
         torch.compiler._is_compiling_flag = True
         torch.set_anomaly_enabled(torch.is_anomaly_enabled(), False)
-        with _data_written(), _numpy_read(), _lengths_are_tensors(), standing_in(), TensorsForNumbers():
+        with _eager(), _data_written(), _numpy_read(), _lengths_are_tensors(), standing_in(), TensorsForNumbers():
             yield
     finally:
         set_._set_sdp_use_flash(flash)
@@ -61,6 +62,16 @@ def tracing_settings() -> Iterator[None]:
         torch.compiler._is_compiling_flag = compiling
         torch.set_anomaly_enabled(torch.is_anomaly_enabled(), anomaly)
         Distribution.set_default_validate_args(checked)
+
+
+@contextlib.contextmanager
+def _eager() -> Iterator[None]:
+    """What torch.compile made runs as it was written."""
+    if "torch._dynamo" not in sys.modules:  # then nothing is compiled, and loading it takes a second
+        yield
+    else:
+        with torch.compiler.set_stance("force_eager"):
+            yield
 
 
 _DATA: Any = torch._C.TensorBase.data

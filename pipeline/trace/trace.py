@@ -238,7 +238,9 @@ class _Trace:
 
     def _on_capture(self, tensor: torch.Tensor) -> str:
         self.snapshot.watch_tensor(tensor)
-        return self.names.get(id(tensor)) or self.scopes.name_of(tensor) or self.snapshot.labels.get(id(tensor), "")
+        found = self.names.get(id(tensor)) or self.scopes.name_of(tensor) or self.snapshot.labels.get(id(tensor), "")
+        owner = None if found else self.snapshot.owner_of(tensor)
+        return found or (f"the gradient of {self.names.get(id(owner)) or 'a parameter'}" if owner is not None else "")
 
     # --- running the function ---
 
@@ -346,19 +348,24 @@ class _Trace:
                 f"update would be lost; register the tensor{also} with the Context, or write into a copy"
             )
 
-    def _warn_constants(self) -> None:
+    def _warn_constants(self, constants: Sequence[Capture]) -> None:
+        """`constants`: captures of which the graph has the content; of a gradient that was cleared first it has none."""
+        used = {id(capture) for capture in constants}
         captures = [
             capture
             for capture in self.recorder.tape.captures.values()
-            if id(capture.tensor) not in self.names and not self.snapshot.is_gradient(capture.tensor)
+            if id(capture.tensor) not in self.names
+            and (id(capture) in used or not self.snapshot.is_gradient(capture.tensor))
         ]
         if not captures:
             return
+        gradients = any(self.snapshot.is_gradient(capture.tensor) for capture in captures)
+        hint = ", or clear gradients in the function (optimizer.zero_grad())" if gradients else ""
         listed = _listed([_described(capture) for capture in captures])
         warn_user(
             f"{self.name} uses {len(captures)} tensor{'s' if len(captures) > 1 else ''} that "
             f"{'are' if len(captures) > 1 else 'is'} not registered, and now constant: {listed}; "
-            "register what may change",
+            f"register what may change{hint}",
             UnregisteredTensorWarning,
         )
 
@@ -394,6 +401,7 @@ class _Trace:
             values[id(shadow)] = builder.input(key, DTYPE_OF_TORCH[tensor.dtype], tensor.shape)
         of_shadow = {id(shadow): capture for shadow, capture in zip(stand_ins[len(inputs) :], captures)}
         read: dict[str, Value] = {}
+        constants: list[Capture] = []
 
         def free(shadow: Shadow) -> Value | None:
             """The graph's value of an input, a registered tensor or a constant of the closure."""
@@ -406,6 +414,7 @@ class _Trace:
                     found = read[name] = builder.input(name, DTYPE_OF_TORCH[tensor.dtype], tensor.shape)
                 else:
                     found = _captured_constant(builder, capture)
+                    constants.append(capture)
                 values[id(shadow)] = found
             return found
 
@@ -422,7 +431,7 @@ class _Trace:
             unsupported = UnsupportedOperator.listing(lowering.misuses, WHAT_TO_DO)
             unsupported.partial = builder.graph(self.name, list(dict.fromkeys(built)))
             raise unsupported
-        self._warn_constants()
+        self._warn_constants(constants)
         builder.source = builder.scope = ""
         results = _Results(builder)
         outputs = [results.add(key, value) for key, value in zip(keys, built)]

@@ -270,6 +270,27 @@ def test_tensors_kept_outside_are_warned_about():
     assert not hasattr(model, "cache")
 
 
+def test_gradients_from_before():
+    """They would be added again in each call; not where the function clears them first."""
+    layer = nn.Linear(4, 1)
+    layer(x).sum().backward()
+
+    def function(inputs, clear):
+        if clear:
+            layer.zero_grad(set_to_none=clear == "none")
+        loss = layer(inputs["x"]).sum()
+        loss.backward()
+        return {"y": layer.weight.grad * 1}
+
+    state = {"model@weight": layer.weight, "model@bias": layer.bias}
+    with pytest.warns(UnregisteredTensorWarning, match=r"constant: the gradient of model@weight \(1x4\).*zero_grad\(\)"):
+        trace(lambda inputs: function(inputs, ""), {"x": x}, state=state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for clear in ("none", "zero"):
+            trace(lambda inputs: function(inputs, clear), {"x": x}, state=state)
+
+
 def test_numbers_that_are_counted_in_python():
     """They are what they were, as is what was frozen in the function."""
 
