@@ -59,7 +59,9 @@ def compiled(make: Callable[[], Model], options: Mapping[str, Any]) -> dict[str,
             set_buffer_name_in_optimizer(model.optimizer, "optimizer")
             context.register_optimizer_buffers(model.optimizer)
         started = time.process_time()
-        context.compile(model.function, model.sample, folder / "app", options={"float_dtype": "mixed", **options})
+        context.compile(
+            model.function, model.sample, folder / "app", options={"float_dtype": "mixed", "num_threads": 1, **options}
+        )
         seconds = time.process_time() - started
         result = json.loads((folder / "app" / "simulation_result.json").read_text())
     return {"steps": result["steps"], "dram_bytes": result["dram_bytes"], "seconds": seconds}

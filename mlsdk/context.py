@@ -171,9 +171,10 @@ class Context:
         closure are live when they are registered, constants (with an UnregisteredTensorWarning) when not.
 
         `options`: compile options, see `mlsdk.tasks.options`. `cache_options`: where results are kept.
-        `num_compiler_threads`: None or -1 for an automatic choice. `export_kwargs`: `use_fx2onnx` is accepted, there is
-        one tracer. `optimizers` with the option `backprop`: the function returns a loss, and the program adds its
-        backward pass and the optimizers' step. `training` is a hint without effect: the function says what it does.
+        `num_compiler_threads`: processes that count nodes at once; None or -1: as many as processors are idle.
+        `export_kwargs`: `use_fx2onnx` is accepted, there is one tracer. `optimizers` with the option `backprop`: the
+        function returns a loss, and the program adds its backward pass and the optimizers' step. `training` is a hint
+        without effect: the function says what it does.
         `io_spec_constraints`: inputs or outputs by key that have to lie as another function has them. `quiet`: no
         progress on the terminal.
 

@@ -40,11 +40,12 @@ _MANY = _QUERY.where(schema.memories.c.key.in_(sa.bindparam("names", expanding=T
 class Memory:
     """Answers of one kind. Not for several threads at once."""
 
-    def __init__(self, index: Index, kind: str, flush_at: int = 2000) -> None:
+    def __init__(self, index: Index, kind: str, flush_at: int = 2000, afresh: bool = False) -> None:
         self.kind = kind
         self.hits = 0
         self.misses = 0
         self._index = index
+        self._afresh = afresh  # for results that are to be computed again, whatever there is
         self._flush_at = flush_at
         self._seen: dict[bytes, Any] = {}
         self._pending: dict[bytes, tuple[str, str]] = {}
@@ -112,7 +113,7 @@ class Memory:
 
     def _fetch(self, names: list[bytes]) -> None:
         with self._index.read() as connection:
-            for start in range(0, len(names), _BATCH):
+            for start in range(0, 0 if self._afresh else len(names), _BATCH):
                 part = names[start : start + _BATCH]
                 query, key = (_ONE, part[0]) if len(part) == 1 else (_MANY, part)
                 for name, line, seal, old in connection.execute(query, {"kind": self.kind, "names": key}):

@@ -267,9 +267,9 @@ class Store(Questions):
         with self.index.read() as connection:
             return history.reason(connection, recipe, label)
 
-    def memory(self, kind: str) -> Memory:
-        """Remembered answers of a kind; see memory.py."""
-        return Memory(self.index, kind)
+    def memory(self, kind: str, afresh: bool = False) -> Memory:
+        """Remembered answers of a kind; see memory.py. `afresh`: what was remembered before is not recalled."""
+        return Memory(self.index, kind, afresh=afresh)
 
     def _touch(self, connection: sa.Connection) -> None:
         used, self._used = self._used, set()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import luigi
@@ -235,7 +236,8 @@ class Session:
             self.listener(Progress("running", task.phase_name, task.label, 0.0, words))
 
         alone = self.may_cut_short and self.keep_answers and self.channel is None
-        return Services(self.store.memory, status, cut_short=cut_short if alone else None)
+        memory = partial(self.store.memory, afresh=self._is_forced(task))
+        return Services(memory, status, cut_short=cut_short if alone else None)
 
     def note(self, done: Done) -> None:
         """A task has its result."""

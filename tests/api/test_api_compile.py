@@ -251,8 +251,14 @@ def test_nothing_is_built_twice(context, tmp_path, pair, caplog):
 
     assert built() == ["Trace", "OptimizeOnnx", "LayoutPlan", "Schedule", "Simulate", "Emit", "Load"]
     assert built() == []
-    cache = CacheOptions(tmp_path / "f" / "cache", enable_app_cache=False)
-    assert built() == ["Load"]
+    for switch, again in {
+        "enable_app_cache": ["Load"],
+        "enable_onnx_cache": ["OptimizeOnnx"],
+        "enable_codegen_cache": ["LayoutPlan", "Schedule", "Simulate"],
+        "enable_gpfn2obj_cache": ["Emit"],
+    }.items():
+        cache = CacheOptions(tmp_path / "f" / "cache", **{switch: False})
+        assert built() == again
 
 
 def test_cache_options_are_checked():

@@ -32,11 +32,11 @@ def phase(store, monkeypatch):
     real = simulate.measure
     monkeypatch.setattr(simulate, "measure", lambda statements: counted.append(1) or real(statements))
 
-    def run(name, function, inputs, given):
+    def run(name, function, inputs, given, memory=store.memory):
         monkeypatch.setattr(Simulation, "_answers", {})
         counted.clear()
         wanted = options.resolve(given).of_phase(name)
-        outputs = function(inputs, wanted, Services(store.memory, lambda words: None))
+        outputs = function(inputs, wanted, Services(memory, lambda words: None))
         return len(counted), outputs
 
     return run
@@ -63,6 +63,16 @@ def test_simulations_are_kept_and_can_be_asked_for(store, count, monkeypatch):
     emit = phases.PHASES["Emit"]
     monkeypatch.setitem(phases.PHASES, "Emit", dataclasses.replace(emit, version=emit.version + 1))
     assert count() == (first, plan)
+
+
+def test_what_is_computed_again_is_counted_again(store, phase):
+    def forced(kind):
+        return store.memory(kind, afresh=True)
+
+    inputs = {"model.onnx": model()}
+    first, plan = phase("LayoutPlan", layout_plan, inputs, {})
+    assert phase("LayoutPlan", layout_plan, inputs, {}) == (0, plan)
+    assert phase("LayoutPlan", layout_plan, inputs, {}, forced) == (first, plan)
 
 
 def test_schedulers_know_it_too(store, phase, count):
