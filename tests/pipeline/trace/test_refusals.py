@@ -283,12 +283,14 @@ def test_gradients_from_before():
         return {"y": layer.weight.grad * 1}
 
     state = {"model@weight": layer.weight, "model@bias": layer.bias}
-    with pytest.warns(UnregisteredTensorWarning, match=r"constant: the gradient of model@weight \(1x4\).*zero_grad\(\)"):
+    with pytest.warns(
+        UnregisteredTensorWarning, match=r"constant: the gradient of model@weight \(1x4\).*zero_grad\(\)"
+    ):
         trace(lambda inputs: function(inputs, ""), {"x": x}, state=state)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for clear in ("none", "zero"):
-            trace(lambda inputs: function(inputs, clear), {"x": x}, state=state)
+            trace(lambda inputs, clear=clear: function(inputs, clear), {"x": x}, state=state)
 
 
 def test_numbers_that_are_counted_in_python():
