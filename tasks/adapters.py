@@ -9,7 +9,7 @@ takes and gives the values of `pipeline/ir`, and this file turns those into byte
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -99,7 +99,7 @@ def layout_plan(inputs: Inputs, options: Options, services: Services) -> Outputs
         most_slices=variables.whole_number(options["envs"], "CODEGEN_MAX_TIME_SLICE", 0, 1) or None,
     )
     with simulations(services) as (known, helpers), patience(options["envs"], services) as watch:
-        wanted = replace(told, known=known, helpers=helpers, watch=watch)
+        wanted = replace(told, known=known, helpers=helpers, watch=watch, judge=_judge(options, known, helpers))
         placed, history = plan(Graph.from_onnx(inputs["model.onnx"]), wanted)
     return {
         "placed.json": placed.to_json(),
@@ -140,6 +140,20 @@ class Simulations:
 
     def remember(self, key: Any, value: Any) -> None:
         self.memory.remember({**key, **self.version}, value)
+
+
+def _judge(options: Options, known: Any, helpers: Any) -> Callable[[Any], int] | None:
+    """The steps of a plan with the quickest schedule that a preset asks for, if the scheduler is one that searches."""
+    from mlsdk.pipeline.ops.link import link
+    from mlsdk.pipeline.schedule import LADDER, ScheduleOptions
+    from mlsdk.pipeline.schedule import schedule as scheduled
+    from mlsdk.pipeline.simulate import measure
+
+    if options["scheduler"] != "spill_opt":
+        return None
+    quick = ScheduleOptions("spill_opt", measure, merge=True, known=known, helpers=helpers)
+    quick = replace(quick, **LADDER[0])  # type: ignore[arg-type]
+    return lambda placed: measure(link(placed, scheduled(placed, quick))[0].statements)[0]
 
 
 def _fed(inputs: Inputs) -> frozenset[str]:

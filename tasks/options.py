@@ -44,6 +44,8 @@ AUTO = {
 
 _LAYOUT = ("LayoutPlan",)
 _SCHEDULE = ("Schedule",)
+#: the schedulers that search: layouts are then judged by what they find
+SEARCHING = {"spill_opt", "auto_recompute_sa"}
 _BOTH = ("LayoutPlan", "Schedule")
 _FLOATS = Choice(("float", "half", "mixed", "double"))
 _PLANNERS = Choice(("lpz", "bidi", "legacy"))
@@ -61,7 +63,8 @@ OPTIONS: dict[str, Option] = {
                "shape", _LAYOUT),
         Option("gemm_layout_spec", None, Entries(), "layouts of the operands A, BT and of the result C of matrix products, by "
                "a part of the weights' name", _LAYOUT),
-        Option("scheduler", "always_from_dram", _SCHEDULERS, "how the order is found, and what stays in local memory", _SCHEDULE),
+        Option("scheduler", "always_from_dram", _SCHEDULERS, "how the order is found, and what stays in local memory",
+               _LAYOUT + _SCHEDULE),
         Option("sa_expected_run_iters", 1000, Count(1, 10**8), "rounds of annealing of auto_recompute_sa", _SCHEDULE),
         Option("simulation_mode", "default", _SIMULATIONS,
                "effort of the node simulation: how many layouts lpz tries (fake: none, full: the most; auto: as suits the "
@@ -104,6 +107,8 @@ class Resolved:
         found = {name: self.values[name] for name, option in OPTIONS.items() if phase in option.phases}
         if found.get("simulation_mode") == "auto":
             found["simulation_mode"] = AUTO[self.values["scheduler"]]
+        if phase == "LayoutPlan":  # it asks no more of the scheduler
+            found["scheduler"] = "spill_opt" if found["scheduler"] in SEARCHING else "always_from_dram"
         return {**found, "envs": environment.of_phase(found["envs"], phase)} if "envs" in found else found
 
     def notices(self) -> list[str]:

@@ -14,7 +14,7 @@ schemes it works in. Where a rule could do otherwise, a search (search.py) may t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -55,7 +55,7 @@ class LayoutOptions:
     `known`, perhaps with `helpers`. `watch` may end the search. `implementations`: of operators that have several
     (products.IMPLEMENTATIONS). `most_slices`: how many times the LM a value may need. `pins`: layouts that the user wants.
     `fed`: inputs that are the program's own and come anew with each call: they may be stored as whatever the program computes
-    with."""
+    with. `judge`: the steps of a plan when it is scheduled."""
 
     float_dtype: str = "float"
     fixed: Mapping[str, Fixed | str] = field(default_factory=dict)
@@ -71,6 +71,7 @@ class LayoutOptions:
     most_slices: int | None = None
     wishes: Mapping[str, Scheme] = field(default_factory=dict)
     ways: Mapping[str, int] = field(default_factory=dict)
+    judge: Callable[[Placed], int] | None = None
     fed: frozenset[str] = frozenset()
 
 

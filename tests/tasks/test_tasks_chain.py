@@ -59,7 +59,8 @@ def test_both_schedulers_give_the_same(store, tmp_path):
         ({"sa_expected_run_iters": 7}, "Schedule"),
         ({"envs": {"CODEGEN_DEFER_SIMPLIFY": "ReplaceAttention"}}, None),
         ({"simulation_mode": "auto"}, "LayoutPlan"),
-        ({"simulation_mode": "auto", "scheduler": "spill_opt"}, "Schedule"),
+        ({"scheduler": "reuse_consecutive"}, "Schedule"),
+        ({"scheduler": "spill_opt"}, "LayoutPlan"),  # which judges layouts by what that finds
         ({"envs": {"CODEGEN_SA_STEPS": "100"}}, "Schedule"),
         ({"option_json": "/opt/pfn/pfcomp/codegen/preset_options/O1.json"}, "LayoutPlan"),
         ({"num_threads": 4}, None),

@@ -121,10 +121,17 @@ ELSEWHERE = {
 def test_it_changes_what_its_phase_gives(phases, name):
     phase, artifact, before, after = EFFECTS[name]
     if name in OPTIONS and name != "option_json":
-        assert OPTIONS[name].phases == (phase,)
+        assert OPTIONS[name].phases == ((phase,) if name != "scheduler" else ("LayoutPlan", "Schedule"))
     elif name in VARIABLES:
         assert phase in VARIABLES[name].phases
     assert phases(**before)[phase][artifact] != phases(**after)[phase][artifact]
+
+
+def test_a_scheduler_that_searches_judges_layouts(phases):
+    known = [
+        phases(scheduler=name)["LayoutPlan"]["layout_plan_history.html"] for name in ("always_from_dram", "spill_opt")
+    ]
+    assert [b"less effort" in page or b"; scheduled: " in page for page in known] == [False, True]
 
 
 @pytest.mark.parametrize("name", REFUSALS)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mlsdk.errors import LayoutError, MLSDKError
-from mlsdk.pipeline.layout import PLANNERS, LayoutOptions, plan
+from mlsdk.pipeline.layout import PLANNERS, TRIALS, LayoutOptions, plan
 from mlsdk.pipeline.layout.planner import Planner
 from mlsdk.pipeline.layout.search import _candidates, _state
 from mlsdk.pipeline.ops.simulation import Simulation
@@ -181,6 +181,20 @@ def test_more_trials_are_never_worse():
     graph, *_ = network("unet")
     steps = [steps_of(graph, "mixed", measure=measure, trials=n) for n in (0, 4, 12, 40)]
     assert steps == sorted(steps, reverse=True) and steps[0] > steps[-1]
+
+
+def test_a_judge_may_keep_what_fewer_trials_found(monkeypatch):
+    """It is asked about what less effort would have given, and all trials win where it does not matter."""
+    monkeypatch.setitem(TRIALS, "fast", 2)
+    graph, *_ = network("block")
+    placed = {n: plan(graph, LayoutOptions("mixed", measure=measure, trials=n))[0].to_json() for n in (2, 12)}
+    assert placed[2] != placed[12]
+    for best in placed.values():
+        options = LayoutOptions("mixed", measure=measure, trials=12, judge=lambda p, best=best: p.to_json() != best)
+        found, history = plan(graph, options)
+        assert found.to_json() == best
+        assert any(event.value == "trials" and "False steps after" in event.reason for event in history)
+    assert plan(graph, replace(options, judge=lambda p: 1))[0].to_json() == placed[12]
 
 
 def test_bidi_moves_no_more_elements_than_the_rules():

@@ -18,7 +18,8 @@ from mlsdk.pipeline.layout import LayoutOptions, plan
 from mlsdk.pipeline.ops.emitters.home import LM, Lives, size_of
 from mlsdk.pipeline.ops.link import link
 from mlsdk.pipeline.optimize import optimize
-from mlsdk.pipeline.schedule import SCHEDULERS, ScheduleOptions, schedule
+from mlsdk.pipeline.schedule import LADDER, SCHEDULERS, ScheduleOptions, schedule
+from mlsdk.pipeline.schedule.ladder import quicker
 from mlsdk.pipeline.schedule.reports import l3ir_text
 from mlsdk.pipeline.simulate import measure, simulate
 from mlsdk.pipeline.trace import trace
@@ -98,6 +99,20 @@ def test_every_scheduler_computes_the_same_bits_in_no_more_steps(name):
         assert cost(timeline) <= cost(before) * (1 + 1e-9), scheduler
         assert again(placed, the_plan) == the_plan
         before = timeline
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_who_searches_longer_finds_no_worse(merge):
+    """Each search of the ladder has those before it in it, counted as the program will run."""
+    _, placed, _ = built("encoder")
+    found = []
+    for row in (*LADDER[:2], {**LADDER[1], "beam_width": 5, "sa_steps": 1200}):
+        options = ScheduleOptions("auto_recompute_sa", measure, merge=merge, **row)
+        the_plan = schedule(placed, options)
+        assert the_plan.merged == merge
+        found.append(simulate(placed, the_plan).steps)
+        assert len(list(quicker(options))) == len(found) - 1
+    assert found == sorted(found, reverse=True) and found[0] < simulate(placed, schedule(placed)).steps
 
 
 def cost(timeline):
