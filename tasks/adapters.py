@@ -152,7 +152,7 @@ def _judge(options: Options, known: Any, helpers: Any) -> Callable[[Any], int] |
     if options["scheduler"] != "spill_opt":
         return None
     quick = ScheduleOptions("spill_opt", measure, merge=True, known=known, helpers=helpers)
-    quick = replace(quick, **LADDER[0])  # type: ignore[arg-type]
+    quick = replace(quick, **LADDER[0])
     return lambda placed: measure(link(placed, scheduled(placed, quick))[0].statements)[0]
 
 

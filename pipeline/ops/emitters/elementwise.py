@@ -249,7 +249,8 @@ def emit_formula(
         constants.update(load_constants(asm, places, _CONSTANT_WORDS, TABLE))
 
     place_of = {word: 2 * i for i, word in enumerate(held)}
-    tail = np.flatnonzero(in_last_block(out.scheme)) if clean else ()
+    ends = in_last_block(out.scheme) if clean else None
+    tail = np.flatnonzero(ends) if ends is not None else np.zeros(0, np.int64)
     accesses = [Access(t, compute) for t in inputs]
     result = Access(out, compute, is_result=True)
 

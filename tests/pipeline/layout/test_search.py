@@ -186,7 +186,7 @@ def test_more_trials_are_never_worse():
 def test_a_judge_may_keep_what_fewer_trials_found(monkeypatch):
     """It is asked about what less effort would have given, and all trials win where it does not matter."""
     monkeypatch.setitem(TRIALS, "fast", 2)
-    graph, *_ = network("block")
+    graph, *_ = network("unet")
     placed = {n: plan(graph, LayoutOptions("mixed", measure=measure, trials=n))[0].to_json() for n in (2, 12)}
     assert placed[2] != placed[12]
     for best in placed.values():
