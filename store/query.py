@@ -479,7 +479,7 @@ def builds(store: Store, numbers: Sequence[int]) -> list[dict[str, Any]]:
             build = dict(row._mapping)
             facts = json.loads(build.pop("facts"))
             if build["status"] == "running":
-                build.update(_running(build, facts))
+                build.update(_running(connection, build, facts))
             build.update(
                 device=facts.get("device", ""), preset=facts.get("preset"), options=facts.get("options", {}), steps={}
             )
@@ -495,12 +495,15 @@ def builds(store: Store, numbers: Sequence[int]) -> list[dict[str, Any]]:
     return found
 
 
-def _running(build: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _running(connection: sa.Connection, build: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """What a build that began and did not end has come to."""
     if not ended(build["host"], build["pid"], facts):
         return {"seconds": max(0.0, time.time() - build["started"])}
-    error = f"its process {build['pid']} was killed; what it had finished is kept, run the same command again"
-    return {"status": "interrupted", "error": error}
+    query = sa.select(_A.c.phase).order_by(_A.c.id)
+    query = query.where(_A.c.host == build["host"], _A.c.pid == build["pid"], _A.c.created >= build["started"])
+    done = ", ".join(dict.fromkeys(connection.execute(query).scalars()))
+    told = f"after {done}, which is kept" if done else "before its first phase was done"
+    return {"status": "interrupted", "error": f"its process {build['pid']} was killed {told}; run the same command again"}
 
 
 def _holds(store: Store, column: Any, text: str) -> Any:

@@ -341,10 +341,12 @@ def test_a_killed_build_goes_on_behind_the_last_good_phase(root, phases):
     assert invariants.in_child(killed) == 9
     with stores.open(root) as store:
         (trace,) = query.log(store, status="interrupted")
+        done = list(dict.fromkeys(row["phase"] for row in reversed(query.ls(store, limit=None))))
+        assert len(done) == 4
         assert query.log(store, status="running") == [] and query.log(store, status="ok") == []
         assert (trace["label"], trace["device"]) == ("example_workflow", "mncore2:auto")
         assert trace["started"] <= time.time()
-        assert f"its process {trace['pid']} was killed" in trace["error"]
+        assert f"its process {trace['pid']} was killed after {', '.join(done)}, which is kept" in trace["error"]
         for ask in (query.show, query.why, query.deps, lambda store, text: store.export(text, root / "x.parcel")):
             with pytest.raises(NotFound, match=f"@{trace['id']}: it ended before it had a result, or runs"):
                 ask(store, f"@{trace['id']}")
