@@ -503,7 +503,10 @@ def _running(connection: sa.Connection, build: Mapping[str, Any], facts: Mapping
     query = query.where(_A.c.host == build["host"], _A.c.pid == build["pid"], _A.c.created >= build["started"])
     done = ", ".join(dict.fromkeys(connection.execute(query).scalars()))
     told = f"after {done}, which is kept" if done else "before its first phase was done"
-    return {"status": "interrupted", "error": f"its process {build['pid']} was killed {told}; run the same command again"}
+    return {
+        "status": "interrupted",
+        "error": f"its process {build['pid']} was killed {told}; run the same command again",
+    }
 
 
 def _holds(store: Store, column: Any, text: str) -> Any:
