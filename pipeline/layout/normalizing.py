@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.layout.reducing import as_single, finish
 from mlsdk.pipeline.ops.table import attributes
 
@@ -49,6 +50,10 @@ class Steps:
     def number(self, value: float, like: str) -> str:
         dtype = np.dtype(self.planner.value(like).dtype)
         return self.planner.new_constant(f"{self.node.name}.number", np.array(value, dtype))
+
+    def last(self, op: str, *inputs: str) -> None:
+        """The elementwise node that gives the node's first result, of which a reader may make a part of its own."""
+        self.planner.apply(self.node, op, inputs, self.shape(self.node.outputs[0]), out=self.node.outputs[0])
 
     def reduced(self, op: str, x: str, axes: Sequence[int]) -> str:
         """A reduction that keeps its axes."""
@@ -93,8 +98,11 @@ def layer_norm(planner: Planner, node: Node) -> None:
     x = steps.wide(node.inputs[0])
     mean, variance, centred = steps.moments(x, _last_axes(steps, len(steps.shape(x))))
     inverse = steps.inverse(variance)
-    y = steps("Mul", steps.once(steps("Mul", centred, inverse)), scale)
-    steps.result(0, steps("Add", steps.once(y), bias) if bias else y)
+    y = steps.once(steps("Mul", centred, inverse))
+    if bias:
+        steps.last("Add", steps.once(steps("Mul", y, scale)), bias)
+    else:
+        steps.last("Mul", y, scale)
     steps.result(1, mean)
     steps.result(2, inverse)
 
@@ -103,27 +111,51 @@ def rms_norm(planner: Planner, node: Node) -> None:
     steps = Steps(planner, node)
     x = steps.wide(node.inputs[0])
     mean = steps.reduced("ReduceMean", steps("Mul", x, x), _last_axes(steps, len(steps.shape(x))))
-    steps.result(0, steps("Mul", steps.once(steps("Mul", x, steps.inverse(mean))), node.inputs[1]))
+    steps.last("Mul", steps.once(steps("Mul", x, steps.inverse(mean))), node.inputs[1])
 
 
 def batch_norm(planner: Planner, node: Node) -> None:
     steps = Steps(planner, node)
+    if not steps.attrs["training_mode"]:
+        _known_statistics(steps)
+        return
     x = steps.wide(node.inputs[0])
     shape = steps.shape(x)
     rank = len(shape)
     axes = [a for a in range(rank) if a != 1 and rank > 1]
     channels = [1 if a in axes else n for a, n in enumerate(shape)]
     scale, bias, mean, variance = (steps.seen(steps.wide(name), channels) for name in node.inputs[1:])
-    if steps.attrs["training_mode"]:
-        old, momentum = (mean, variance), float(steps.attrs["momentum"])
-        mean, variance, centred = steps.moments(x, axes)
-        for number, (before, now) in enumerate(zip(old, (mean, variance)), 1):
-            kept = steps("Mul", before, steps.number(momentum, before))
-            steps.result(number, steps("Add", kept, steps("Mul", now, steps.number(1 - momentum, now))))
-    else:
-        centred = steps.once(steps("Sub", x, mean))
+    old, momentum = (mean, variance), float(steps.attrs["momentum"])
+    mean, variance, centred = steps.moments(x, axes)
+    for number, (before, now) in enumerate(zip(old, (mean, variance)), 1):
+        kept = steps("Mul", before, steps.number(momentum, before))
+        steps.result(number, steps("Add", kept, steps("Mul", now, steps.number(1 - momentum, now))))
     factor = steps("Mul", steps.inverse(variance), scale)
-    steps.result(0, steps("Add", steps.once(steps("Mul", centred, factor)), bias))
+    steps.last("Add", steps.once(steps("Mul", centred, factor)), bias)
+
+
+def _known_statistics(steps: Steps) -> None:
+    """A factor and a shift for each channel, and one pass over x, halves as they are: the formula that torch has, too."""
+    x = steps.node.inputs[0]
+    scale, bias, mean, variance = (_of_channels(steps, name) for name in steps.node.inputs[1:])
+    factor = steps("Mul", steps.once(steps.inverse(variance)), scale)
+    shift = steps("Sub", bias, steps.once(steps("Mul", mean, factor)))
+    steps.last("Add", steps.once(steps("Mul", x, factor, dtype_of=mean)), shift)
+
+
+def _of_channels(steps: Steps, name: str) -> str:
+    """A number for each channel, to be met with x: where nobody placed it, it lies as an operand of an elementwise node."""
+    planner, x = steps.planner, steps.node.inputs[0]
+    shape, scheme = steps.shape(x), planner.scheme_of(x)
+    channels = [n if a == min(1, len(shape) - 1) else 1 for a, n in enumerate(shape)]
+    if not planner.free(name) or scheme is None or len(shape) < 2:
+        return steps.seen(steps.wide(name), channels)
+    wanted = scheme.restrict(channels, shape)
+    alone = Scheme((wanted.axes[1],), None if wanted.lane is None else 0, wanted.copies)
+    placed = planner.want(name, alone, reason=f"a number for each channel of {steps.node.op}")
+    seen = planner.temporary(name, channels)
+    planner.view(Node(planner.fresh(f"{steps.node.name}.Reshape"), "Reshape", (name,), (seen,)), placed, wanted)
+    return steps.wide(seen)
 
 
 def _standardised(steps: Steps, x: str, groups: int) -> str:
@@ -146,7 +178,11 @@ def group_norm(planner: Planner, node: Node) -> None:
         y = steps.seen(y, shape)
     channels = (1, count, *(1,) * (len(steps.shape(y)) - 2))
     scale, bias = steps.seen(scale, channels), steps.seen(bias, channels)
-    steps.result(0, steps("Add", steps("Mul", y, scale), bias))
+    product = steps.once(steps("Mul", y, scale))
+    if steps.shape(y) == shape:
+        steps.last("Add", product, bias)
+    else:
+        steps.result(0, steps("Add", product, bias))
 
 
 def log_softmax(planner: Planner, node: Node) -> None:

@@ -19,6 +19,7 @@ from mlsdk.pipeline.layout.depth import to_depth
 from mlsdk.pipeline.layout.maxima import pool_with_places
 from mlsdk.pipeline.layout.moving import window_slice
 from mlsdk.pipeline.layout.transposed import conv_transpose
+from mlsdk.pipeline.layout.volumes import conv_of_volume
 from mlsdk.pipeline.ops.convolution import Window, window_of
 from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.conv import UNIT
@@ -162,7 +163,10 @@ def conv(planner: Planner, node: Node) -> None:
     window = window_of(node, shape[2:], shape_w[2:])
     groups = int(attributes(node)["group"])
     if len(shape) > 4:
-        by_product(planner, node, window)
+        if groups == 1 or shape_w[1] == 1 or planner.is_constant(w):
+            conv_of_volume(planner, node, window, groups)
+        else:  # as planes of several channels a group they would be products, too
+            by_product(planner, node, window)
         return
     if groups > 1 and shape_w[1] == 1 and _depthwise(planner, node, window, x, w, bias):
         return

@@ -14,6 +14,25 @@ torch.manual_seed(0)
 PROGRAMS = {
     "grouped convolution of several images": (nn.Conv2d(6, 18, 1, groups=6, bias=False), [(3, 6, 9, 9)], "float"),
     "grouped convolution in three dimensions": (nn.Conv3d(6, 6, 3, groups=6, padding=1), [(2, 6, 2, 3, 3)], "double"),
+    **{
+        f"convolution of volumes, {what}": (
+            lambda x, w, b, how=how: F.conv3d(x, w, b, **how),
+            [(2, 6, 5, 6, 7), (12, 6 // how.get("groups", 1), *kernel), (12,)],
+            dtype,
+        )
+        for what, kernel, how, dtype in (
+            ("padded", (3, 2, 3), {"padding": (1, 0, 1)}, "mixed"),
+            ("strided and dilated", (3, 2, 2), {"stride": (2, 1, 2), "padding": (2, 1, 0), "dilation": (2, 1, 1)}, "float"),
+            ("of one slice", (1, 3, 3), {"stride": (2, 1, 1)}, "mixed"),
+            ("each channel on its own", (2, 3, 3), {"groups": 6}, "float"),
+            ("in groups", (3, 3, 3), {"groups": 3, "padding": 1}, "mixed"),
+        )
+    },
+    "statistics on the board": (
+        lambda x, w, *numbers: F.hardswish(F.batch_norm(F.conv2d(x, w, padding=1), *numbers, eps=25.0)),
+        [(2, 6, 9, 9), (20, 6, 3, 3), *[(20,)] * 4],
+        "mixed",
+    ),
     "einsum over two axes": (lambda x, k: torch.einsum("bijk,bk->ij", x, k), [(17, 5, 4, 16), (17, 16)], "double"),
     "few rows a batch": (lambda a, b: a @ b, [(9, 3, 3), (9, 3, 3)], "mixed"),
     "attention with one query": (

@@ -78,6 +78,27 @@ def test_a_convolution_whose_result_is_an_output_keeps_it():
     assert [n.node.attrs.get("activation") for n in found.nodes if n.emitter == "conv"] == [None]
 
 
+def test_statistics_that_live_on_the_board_cost_one_pass():
+    """A convolution, a factor and a shift for each channel, and one pass that rectifies, too; nothing is laid out anew."""
+    nodes = [
+        Node("conv", "Conv", ("x", "w"), ("c",), {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}),
+        Node("norm", "BatchNormalization", ("c", "scale", "bias", "mean", "variance"), ("n",), {"epsilon": 1e-5}),
+        Node("relu", "Relu", ("n",), ("r",)),
+    ]
+    numbers = ("scale", "bias", "mean", "variance")
+    shapes = dict.fromkeys(("x", "c", "n", "r"), (1, 16, 8, 8)) | dict.fromkeys(numbers, (16,)) | {"w": (16, 16, 3, 3)}
+    found = placed(graph(nodes, ("x", "w", *numbers), ("r",), shapes))
+    assert [n.emitter for n in found.nodes if n.emitter != "view"] == ["conv", *["elementwise"] * 3]
+    assert found.nodes[-1].node.name == "relu"
+
+
+def test_a_volume_is_convolved_as_planes():
+    nodes = [Node("conv", "Conv", ("x", "w"), ("c",), {"kernel_shape": (3, 3, 3), "pads": (1,) * 6})]
+    shapes = dict.fromkeys(("x", "c"), (1, 16, 4, 8, 8)) | {"w": (16, 16, 3, 3, 3)}
+    found = placed(graph(nodes, ("x", "w"), ("c",), shapes))
+    assert [n.emitter for n in found.nodes if n.node.op in ("Conv", "MatMul")] == ["conv"]
+
+
 def test_what_only_products_read_is_stored_as_half():
     nodes = [
         Node("exp", "Exp", ("x",), ("e",)),
