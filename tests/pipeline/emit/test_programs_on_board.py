@@ -22,7 +22,12 @@ PROGRAMS = {
         )
         for what, kernel, how, dtype in (
             ("padded", (3, 2, 3), {"padding": (1, 0, 1)}, "mixed"),
-            ("strided and dilated", (3, 2, 2), {"stride": (2, 1, 2), "padding": (2, 1, 0), "dilation": (2, 1, 1)}, "float"),
+            (
+                "strided and dilated",
+                (3, 2, 2),
+                {"stride": (2, 1, 2), "padding": (2, 1, 0), "dilation": (2, 1, 1)},
+                "float",
+            ),
             ("of one slice", (1, 3, 3), {"stride": (2, 1, 1)}, "mixed"),
             ("each channel on its own", (2, 3, 3), {"groups": 6}, "float"),
             ("in groups", (3, 3, 3), {"groups": 3, "padding": 1}, "mixed"),
