@@ -17,9 +17,10 @@ import numpy as np
 from mlsdk.errors import MLSDKError
 from mlsdk.pipeline.ir.bits import from_bits, to_bits
 from mlsdk.pipeline.ir.graph import Node
+from mlsdk.pipeline.ir.layout import L1B, MAB
 from mlsdk.pipeline.ir.placed import PlacedNode
 from mlsdk.pipeline.ir.scheme import Scheme
-from mlsdk.pipeline.ops.emitters.elementwise import INPUTS, Task, compute_dtype, program_of, room_of
+from mlsdk.pipeline.ops.emitters.elementwise import INPUTS, Task, compute_dtype, program_of, room_of, steps_of_item
 from mlsdk.pipeline.ops.emitters.formula import HALF
 from mlsdk.pipeline.ops.emitters.fused import FUSED, NUMBER, Fused, has_kernel_of_halves, number_step, step_of
 
@@ -27,6 +28,22 @@ if TYPE_CHECKING:
     from mlsdk.pipeline.layout.planner import Planner
 
 MOST_STEPS = 8
+#: steps of one more pass over a small operand
+A_PASS = 150
+
+
+def can_share(planner: Planner, operands: Sequence[str], scheme: Scheme) -> bool:
+    """Whether PEs that would all compute the same can share it out: every operand is of the result's size, or one number
+    (`emitters.seen.shared_out`)."""
+    levels = {d.level for axis in (*scheme.axes, scheme.copies) for d in axis if d.n > 1}
+    alike = all(planner.values[n].scheme == scheme or planner.shape(n) == () for n in operands)
+    return alike and not {L1B, MAB} <= levels
+
+
+def work_alone(planner: Planner, node: Node, operands: Sequence[str], kernel: str, scheme: Scheme, dtype: str) -> float:
+    """Steps of a formula where each PE computes all that it holds, beyond those that bring operand and result."""
+    work = steps_of_item(replace(node, inputs=tuple(operands)), kernel, [*map(planner.device_dtype, operands), dtype])
+    return scheme.addresses("double" if dtype == "double" else "single") / 4 * (work - 2)
 
 
 def fuse(
@@ -46,8 +63,13 @@ def fuse(
         return node, operands, kernel
     inputs, steps = found
     taken = []
+    long = work_alone(planner, node, operands, kernel, scheme, dtype) >= A_PASS
+    one_size = all(planner.device_dtype(name) == dtype for name in inputs)
+    shared = long and one_size and can_share(planner, inputs, scheme)
     for name in inputs:
         source = _source(planner, node, name, scheme)
+        if source is not None and shared and not can_share(planner, source.node.inputs, scheme):
+            continue
         merged = _merged(planner, source, name, inputs, steps, dtype) if source is not None else None
         if source is not None and merged is not None:
             inputs, steps = merged

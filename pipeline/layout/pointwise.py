@@ -12,10 +12,9 @@ import numpy as np
 
 from mlsdk.pipeline.ir.bits import INT_MAX, INT_MIN
 from mlsdk.pipeline.ir.graph import Attr, Node
-from mlsdk.pipeline.ir.layout import L1B, MAB
 from mlsdk.pipeline.ir.scheme import Scheme
+from mlsdk.pipeline.layout.fusing import can_share, work_alone
 from mlsdk.pipeline.layout.reducing import Chain, constant
-from mlsdk.pipeline.ops.emitters.elementwise import steps_of_item
 
 if TYPE_CHECKING:
     from mlsdk.pipeline.layout.planner import Planner
@@ -62,13 +61,10 @@ def widened(
     all have one size (`emitters.seen.shared_out`)."""
     from mlsdk.pipeline.layout.rules import cast_to
 
-    levels = {d.level for axis in (*scheme.axes, scheme.copies) for d in axis if d.n > 1}
     kinds = {planner.device_dtype(name) for name in operands}
-    alike = all(planner.values[n].scheme == scheme or planner.shape(n) == () for n in operands)
-    if dtype != "single" or "half" not in kinds or "double" in kinds or {L1B, MAB} <= levels or not alike:
+    if dtype != "single" or "half" not in kinds or "double" in kinds or not can_share(planner, operands, scheme):
         return list(operands)
-    work = steps_of_item(replace(node, inputs=tuple(operands)), kernel, [*map(planner.device_dtype, operands), dtype])
-    if scheme.addresses(dtype) / 4 * (work - 2) < A_CAST:
+    if work_alone(planner, node, operands, kernel, scheme, dtype) < A_CAST:
         return list(operands)
     wide = {n: cast_to(planner, n, dtype) for n in dict.fromkeys(operands) if planner.device_dtype(n) == "half"}
     return [wide.get(name, name) for name in operands]
