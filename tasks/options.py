@@ -63,7 +63,7 @@ OPTIONS: dict[str, Option] = {
                "shape", _LAYOUT),
         Option("gemm_layout_spec", None, Entries(), "layouts of the operands A, BT and of the result C of matrix products, by "
                "a part of the weights' name", _LAYOUT),
-        Option("scheduler", "always_from_dram", _SCHEDULERS, "how the order is found, and what stays in local memory",
+        Option("scheduler", "reuse_consecutive", _SCHEDULERS, "how the order is found, and what stays in local memory",
                _LAYOUT + _SCHEDULE),
         Option("sa_expected_run_iters", 1000, Count(1, 10**8), "rounds of annealing of auto_recompute_sa", _SCHEDULE),
         Option("simulation_mode", "default", _SIMULATIONS,

@@ -30,11 +30,15 @@ def anywhere(planner: Planner, name: str) -> str:
     return name
 
 
+#: addresses of a copied value up to which every PE computes with its own: to share the work out and back takes more steps
+FEW = 8
+
+
 def reshape(planner: Planner, node: Node) -> None:
     source, out = anywhere(planner, node.inputs[0]), node.outputs[0]
     scheme = planner.scheme_of(source)
     view = scheme.plain.reshape(planner.shape(source), planner.shape(out)) if scheme is not None else None
-    if view is not None and not view.copies:
+    if view is not None and (not view.copies or view.addresses("single") <= FEW):
         planner.view(node, source, view)
     else:
         move(planner, node)

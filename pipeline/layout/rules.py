@@ -26,7 +26,7 @@ from mlsdk.pipeline.layout import (
     windows,
 )
 from mlsdk.pipeline.layout.fusing import fuse, numbers_of
-from mlsdk.pipeline.layout.moving import MOVED, anywhere
+from mlsdk.pipeline.layout.moving import FEW, MOVED, anywhere
 from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, kernel_of, widened
 from mlsdk.pipeline.ops.emitters.kernels import kernels_of
 from mlsdk.pipeline.ops.table import attributes
@@ -89,10 +89,6 @@ def padding_of(planner: Planner, op: str, operands: Sequence[str], scheme: Schem
         return ZERO
     lanes = [v.pad in (ZERO, LANES) and v.scheme is not None and v.scheme.lane is not None for v in placed]
     return LANES if all(lanes) or (op == "Mul" and any(lanes)) else ANY
-
-
-#: addresses of a copied value up to which every PE computes with its own: to share the work out and back takes more steps
-FEW = 8
 
 
 def _common_scheme(planner: Planner, inputs: Sequence[str], shape: tuple[int, ...]) -> Scheme:

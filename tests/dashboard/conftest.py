@@ -19,9 +19,9 @@ from mlsdk.cli.dashboard.view import Site
 from mlsdk.tasks import codegen_dir
 from mlsdk.tasks.chain import build_chain
 
-#: of folder b: values stay in LM, and the order was searched
+#: of folder a: all values go to DRAM; of b: values stay in LM, and the order was searched
 OPTIONS = {
-    "a": {"float_dtype": "mixed"},
+    "a": {"float_dtype": "mixed", "scheduler": "always_from_dram"},
     "b": {"float_dtype": "float", "scheduler": "auto_recompute_sa", "sa_expected_run_iters": 30},
 }
 

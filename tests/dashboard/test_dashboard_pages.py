@@ -117,7 +117,7 @@ def test_phases_and_options_say_what_happened(whole):
     assert {row["phase"]: row["outcome"] for row in page["phases"]["rows"]}["Emit"] == "built"
     options = {row["name"]: (row["value"], row["origin"]) for row in page["options"]["rows"]}
     assert options["float_dtype"] == ("mixed", "direct")
-    assert options["scheduler"][1] == "default"
+    assert options["sram_budget"][1] == "default"
 
 
 def test_a_node_has_its_instructions(whole, compiled):

@@ -59,7 +59,7 @@ def test_both_schedulers_give_the_same(store, tmp_path):
         ({"sa_expected_run_iters": 7}, "Schedule"),
         ({"envs": {"CODEGEN_DEFER_SIMPLIFY": "ReplaceAttention"}}, None),
         ({"simulation_mode": "auto"}, "LayoutPlan"),
-        ({"scheduler": "reuse_consecutive"}, "Schedule"),
+        ({"scheduler": "always_from_dram"}, "Schedule"),
         ({"scheduler": "spill_opt"}, "LayoutPlan"),  # which judges layouts by what that finds
         ({"envs": {"CODEGEN_SA_STEPS": "100"}}, "Schedule"),
         ({"option_json": "/opt/pfn/pfcomp/codegen/preset_options/O1.json"}, "LayoutPlan"),
@@ -92,7 +92,7 @@ def test_every_option_is_in_the_keys_of_its_phases_and_in_no_other(store):
     assert set(others) == set(OPTIONS)
     named = {name: (OPTIONS[name].phases, {name: value}) for name, value in others.items()}
     named |= {name: (row.phases, {"envs": {name: "3"}}) for name, row in VARIABLES.items()}
-    named["option_json"] = ("LayoutPlan",), {"option_json": "debug"}  # what it sets: simulation_mode
+    named["option_json"] = ("LayoutPlan", "Schedule"), {"option_json": "debug"}  # it sets simulation_mode and scheduler
     for phase in COMPILE:
         plain = key(phase, {})
         for name, (phases, options) in named.items():
@@ -252,7 +252,7 @@ def test_the_keys_of_phases_are_pinned(store):
     result = build_chain(TRACED, {"float_dtype": "mixed"}, store=store)
     parts = result.actions["Schedule"].recipe
     assert dict(parts.options) == {
-        "scheduler": "always_from_dram",
+        "scheduler": "reuse_consecutive",
         "sa_expected_run_iters": 1000,
         "sram_budget": 1.0,
         "envs": {},
