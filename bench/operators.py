@@ -50,8 +50,9 @@ def product(m: int, k: int, n: int) -> Graph:
     return one_node("MatMul", {"a": ("float32", (m, k))}, {"y": ("float32", (m, n))}, {}, {"b": weights})
 
 
-def elementwise(op: str, *shape: int, inputs: int = 2) -> Graph:
-    return one_node(op, {f"x{i}": ("float32", shape) for i in range(inputs)}, {"y": ("float32", shape)})
+def elementwise(op: str, *shape: int) -> Graph:
+    """Of two operands."""
+    return one_node(op, {"x0": ("float32", shape), "x1": ("float32", shape)}, {"y": ("float32", shape)})
 
 
 #: name -> (graph, float_dtype, target, bound in steps, what bounds it)

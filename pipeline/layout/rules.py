@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
@@ -70,20 +70,18 @@ def elementwise(planner: Planner, node: Node, kernel: str = "") -> None:
         else planner.want(name, scheme.restrict(planner.shape(name), shape), reason=f"operand of {node.op}")
         for name in inputs
     ]
-    pad = padding_of(planner, node.op, [n for n in operands if n not in numbers], scheme)
-    if any(numbers.values()) and node.op != "Mul":
-        pad = ANY
+    pad = padding_of(planner, node.op, operands, numbers, scheme)
     node, operands, kernel = fuse(planner, node, operands, kernel, scheme, dtype, numbers)
     operands = widened(planner, node, operands, kernel, scheme, dtype)
     planner.put(node, "elementwise", operands, [scheme], dtypes=[dtype], kernel=kernel, pad=pad)
 
 
-def padding_of(planner: Planner, op: str, operands: Sequence[str], scheme: Scheme) -> str:
-    """What an elementwise result holds in its padding. An operand that is broadcast has values where others have padding; as a
-    factor, one value for all does no harm."""
-    if op not in KEEPS_ZERO:
+def padding_of(planner: Planner, op: str, operands: Sequence[str], numbers: Mapping[str, int], scheme: Scheme) -> str:
+    """What an elementwise result holds in its padding. An operand that is broadcast has values where others have padding, as
+    have the `numbers` among them; as a factor, one value for all does no harm."""
+    if op not in KEEPS_ZERO or (op != "Mul" and any(numbers.values())):
         return ANY
-    placed = [planner.values[name] for name in operands]
+    placed = [planner.values[name] for name in operands if name not in numbers]
     whole = [v for v in placed if v.scheme == scheme or op != "Mul" or prod(v.shape) > 1]
     if whole and all(v.pad == ZERO and v.scheme == scheme for v in whole):
         return ZERO

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mlsdk.pipeline.trace.registry import Row, registering
+
 aten = torch.ops.aten
 
 #: from this extent on a Fourier transform is made of smaller ones, where the extent has divisors
@@ -28,20 +30,11 @@ class Pair(NamedTuple):
     im: Any = None
 
 
-Row = Callable[..., Any]
 PAIRS: dict[Any, Row] = {}
 
 
-def row(*funcs: Any) -> Callable[[Row], Row]:
-    """Register a function as the row of each of the aten operators."""
-
-    def add(function: Row) -> Row:
-        for func in funcs:
-            assert func not in PAIRS, func
-            PAIRS[func] = function
-        return function
-
-    return add
+#: registers a function as the row of each of the aten operators
+row = registering(PAIRS)
 
 
 def pair_of(x: Any) -> Pair:

@@ -7,7 +7,6 @@ tensors. It returns the Value of the result, or one for each result; None stands
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,12 @@ import torch
 from mlsdk.pipeline.ir.graph import FLOATS, Value
 from mlsdk.pipeline.trace.builder import Builder
 from mlsdk.pipeline.trace.dtypes import DTYPE_OF_TORCH, TORCH_OF_DTYPE
+from mlsdk.pipeline.trace.registry import Row, registering
 from mlsdk.pipeline.trace.shadow import META
 
 aten = torch.ops.aten
 
 Type = tuple[str, tuple[int, ...]]
-Row = Callable[..., Any]
-
 ATEN: dict[Any, Row] = {}
 
 
@@ -30,16 +28,8 @@ class Unsupported(Exception):
     """This form of the operator has no row; the message says which form."""
 
 
-def row(*funcs: Any) -> Callable[[Row], Row]:
-    """Register a function as the row of each of the aten operators."""
-
-    def add(function: Row) -> Row:
-        for func in funcs:
-            assert func not in ATEN, func
-            ATEN[func] = function
-        return function
-
-    return add
+#: registers a function as the row of each of the aten operators
+row = registering(ATEN)
 
 
 # --- helpers for rows ---

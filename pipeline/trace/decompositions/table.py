@@ -12,23 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-aten = torch.ops.aten
+from mlsdk.pipeline.trace.registry import Row as Decomposition
+from mlsdk.pipeline.trace.registry import registering
 
-Decomposition = Callable[..., Any]
+aten = torch.ops.aten
 
 DECOMPOSITIONS: dict[Any, Decomposition] = {}
 
 
-def decomposes(*funcs: Any) -> Callable[[Decomposition], Decomposition]:
-    """Register a function as the decomposition of each of the operators; those of other libraries go by their names."""
-
-    def add(function: Decomposition) -> Decomposition:
-        for func in funcs:
-            assert func not in DECOMPOSITIONS, func
-            DECOMPOSITIONS[func] = function
-        return function
-
-    return add
+#: registers a function as the decomposition of each of the operators; those of other libraries go by their names
+decomposes = registering(DECOMPOSITIONS)
 
 
 def gradients(function: Callable[..., Tensor], operands: Sequence[Tensor], grad: Tensor) -> tuple[Tensor, ...]:

@@ -21,8 +21,9 @@ with a new run.
 
 
 def text() -> str:
-    reference = {case.name: on_reference(case) for case in collected()}
-    ours = [case for case in collected() if reference[case.name] != ABSENT]
+    cases = collected()
+    reference = {case.name: on_reference(case) for case in cases}
+    ours = [case for case in cases if reference[case.name] != ABSENT]
     board = {case.name: on_board(case) for case in ours if reference[case.name] == PASS}
     parts = [HEAD.format(version=onnx.__version__)]
     for title, found in (
