@@ -232,7 +232,8 @@ class Context:
 
     @property
     def counters(self) -> Counters:
-        """What the device did since it was opened; shared by the Contexts of one device."""
+        """What the device did since it was opened, up to the calls made so far; shared by the Contexts of one device."""
+        self._session.settle()
         return self._session.counters
 
     # --- for the modules beside this one ---

@@ -109,9 +109,14 @@ class Session:
 
     def barrier(self) -> None:
         """Return when everything submitted so far is done; raise the error at which it stopped."""
-        self.loader.barrier()
-        self.runner.barrier()
+        self.settle()
         self.check()
+
+    def settle(self) -> None:
+        """Return when everything submitted so far is done, also where it fails; what was given up is not waited for."""
+        if self.usable:
+            self.loader.barrier()
+            self.runner.barrier()
 
     # --- memory ---
 
