@@ -232,11 +232,11 @@ class Joiner:
         return next((self.values[o]["device_dtype"] for o in outputs if o in self.values), "")
 
     def _location(self, name: str) -> str:
-        """In LM, in DRAM, or both."""
+        """In LM, in DRAM or PDM, or both."""
         places = [self.kept[name]] if name in self.kept else []
         if name in self.slots:
             segment, offset = self.slots[name]
-            places.append(f"DRAM {segment}+{offset}")
+            places.append(f"PDM +{offset}" if segment == "pdm" else f"DRAM {segment}+{offset}")
         return ", ".join(places)
 
 

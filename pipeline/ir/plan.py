@@ -5,7 +5,8 @@ LM lies there until the last step that reads it; a step that does not name it re
 What lies in DRAM from the start may be brought to LM for several steps that read it there: a step of its own does that (`load`).
 
 A segment is a piece of DRAM of the same size and address in all four groups; its address is known only when the program is
-loaded. Inputs, outputs, state and constants have a segment each, intermediate values share the segment `work`.
+loaded. Inputs, outputs, state and constants have a segment each, intermediate values share the segment `work` or lie on the
+chip: a slot in `pdm` is a place in each group's PDM, whose address is known.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.placed import LOAD, Placed, PlacedNode
 
 INPUT, OUTPUT, CONSTANT, WORK = "input", "output", "constant", "work"
+PDM = "pdm"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a value lies: `offset` LW from the segment's address, in each group."""
+    """Where a value lies: `offset` LW from the segment's address, or from the beginning of PDM, in each group."""
 
     segment: str
     offset: int = 0

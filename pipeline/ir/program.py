@@ -17,7 +17,7 @@ from mlsdk.device.isa import model as m
 from mlsdk.device.isa.parser import Parser
 from mlsdk.device.isa.printer import format_lines, format_statement
 from mlsdk.errors import GraphError
-from mlsdk.pipeline.ir.plan import Segment
+from mlsdk.pipeline.ir.plan import PDM, Segment
 
 #: segments start on this many LW
 ALIGN = 64
@@ -176,12 +176,15 @@ def _instruction(i: m.Instruction, operand: Callable[[m.Operand], m.Operand]) ->
 
 
 def renamed(statements: Sequence[m.Statement], names: Mapping[str, tuple[str, int]]) -> Iterator[m.Statement]:
-    """The statements with each symbol replaced by (segment, offset). Moves have symbols, and addresses as immediates."""
+    """The statements with each symbol replaced by (segment, offset), or a place in PDM. Moves have symbols, and addresses as
+    immediates."""
 
     def operand(o: m.Operand | None) -> m.Operand | None:
         if o is None or not o.symbol:
             return o
         segment, offset = names[o.symbol]
+        if segment == PDM:
+            return replace(o, space=m.PDM, symbol="", addr=o.addr + offset)
         return replace(o, symbol=segment, addr=o.addr + offset)
 
     def address(o: m.Operand | m.Immediate) -> m.Operand | m.Immediate:

@@ -138,9 +138,9 @@ def _to_depth(planner: Planner, node: Node, window: Window, dtype: str) -> Node 
 
 def _pays_to_round(x: Plane, y: Plane, found: dict, mode: Mode) -> bool:
     """Whether a pass that writes the singles of x as halves costs less than a convolution gains from them: fewer tiles, for
-    each of which all weights come again, and half the rows to load."""
+    each of which all weights come again, and half the rows to load, from other groups where channels are shared out."""
     window = windows.Window(x, y, found["window"], found["step"], found["apart"], found["border"])
-    tiles, compute = {}, 0.0
+    tiles, compute, load = {}, 0.0, 0.0
     for dtype in ("single", "half"):
         try:
             rows, columns = windows.choose("", window, UNIT["h"], dtype, "half", BIAS_WORDS // mode.acc_words)
@@ -149,8 +149,10 @@ def _pays_to_round(x: Plane, y: Plane, found: dict, mode: Mode) -> bool:
         tiles[dtype] = y.images * -(-y.rows // rows)
         products = prod(window.kernel) * x.blocks * window.parts * mode.steps * y.blocks * mode.outs
         compute = sum(products * mode.period(s.groups) for s in windows.segments(window, columns))
+        slot = windows.row_lw(x, "half") * window.parts
+        load = window.slot_rows(rows) * slot / (20 if window.parts > 1 else 32) + rows * window.kernel[0] * slot / 64
     size = x.images * x.rows * windows.row_lw(x, "single")
-    return (tiles["single"] - tiles["half"]) * compute + size / 16 > size / 8
+    return (tiles["single"] - tiles["half"]) * compute + tiles["half"] * load > size / 8
 
 
 # ---- convolution --------------------------------------------------------------------------------------------------

@@ -117,7 +117,9 @@ class Clock:
             self._done[move.tag] = end
         self.dram_lw += dram
         if self.keep_transfers:
-            symbol = next((o.symbol for o in (move.src, move.dst) if o is not None and o.symbol), "")
+            symbol = next(
+                (o.symbol or o.space for o in (move.src, move.dst) if o is not None and o.space != m.L2BM), ""
+            )
             self.transfers.append(Transfer(move.mnemonic, issue, start, end, move.size, symbol))
 
 

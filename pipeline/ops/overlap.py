@@ -23,6 +23,7 @@ from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.device.isa.footprint import use_of
 from mlsdk.device.timing import form_of
+from mlsdk.pipeline.ir.plan import PDM
 from mlsdk.pipeline.ir.program import mapped
 from mlsdk.pipeline.ops.clock import Clock
 
@@ -262,8 +263,7 @@ def _collect_move(s: m.Move, counts: tuple[int, ...], found: Access) -> None:
         if operand.space == m.L2BM:
             found.l2bm.append((first, last))
         elif operand.space == m.PDM or (operand.space == m.DRAM and operand.symbol):
-            place = operand.symbol or f"pdm of {operand.group}"
-            (found.writes if writes else found.reads).append((place, first, last))
+            (found.writes if writes else found.reads).append((operand.symbol or PDM, first, last))
         else:
             found.anything = True
 

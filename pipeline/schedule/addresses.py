@@ -1,4 +1,5 @@
-"""DRAM addresses: a segment for each input, output and constant, and first-fit in a common one for what lies between."""
+"""Addresses of what does not live in LM: a segment of DRAM for each input, output and constant; what lies between is in PDM where
+it may be and there is room, else in a common segment of DRAM, by first fit."""
 
 from __future__ import annotations
 
@@ -6,24 +7,24 @@ from collections.abc import Mapping, Sequence
 
 from mlsdk.device import spec
 from mlsdk.errors import ScheduleError
-from mlsdk.pipeline.ir.placed import Placed, PlacedNode
-from mlsdk.pipeline.ir.plan import CONSTANT, INPUT, OUTPUT, WORK, Segment, Slot, Step, nodes_of
+from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
+from mlsdk.pipeline.ir.plan import CONSTANT, INPUT, OUTPUT, PDM, WORK, Segment, Slot, Step, nodes_of
+from mlsdk.pipeline.ops.emitters import emit
+from mlsdk.pipeline.ops.emitters.home import Lives
+from mlsdk.pipeline.ops.emitters.on_chip import PDM_FIRST, PDM_SIZE
+from mlsdk.pipeline.schedule.local import Rect, place_in_order
 
 ALIGN = 64
+#: LW of a grain of PDM
+GRAIN = 256
 
 
-def assign(placed: Placed, steps: Sequence[Step]) -> tuple[dict[str, Slot], dict[str, Segment]]:
-    """A slot for every value that is ever in DRAM. Raises ScheduleError when a group's DRAM is too small, with the bytes
-    needed."""
+def assign(placed: Placed, steps: Sequence[Step], on_chip: bool = False) -> tuple[dict[str, Slot], dict[str, Segment]]:
+    """A slot for every value that is ever in DRAM or, where values may lie `on_chip`, in PDM. Raises ScheduleError when a group's
+    DRAM is too small, with the bytes needed."""
     slots: dict[str, Slot] = {}
     segments: dict[str, Segment] = {}
-    nodes = nodes_of(placed, steps)
     source = _view_sources(placed)
-
-    def base(name: str) -> str:
-        while name in source:
-            name = source[name]
-        return name
 
     def own(name: str, prefix: str, kind: str) -> None:
         segment = Segment(f"{prefix}:{name}", kind, _size(placed, name))
@@ -35,33 +36,31 @@ def assign(placed: Placed, steps: Sequence[Step]) -> tuple[dict[str, Slot], dict
     for name, value in placed.values.items():
         if value.origin == "constant":
             own(name, "const", CONSTANT)
-    for name in dict.fromkeys(base(o) for o in placed.outputs):
+    for name in dict.fromkeys(_base(o, source) for o in placed.outputs):
         if name not in slots:
             own(name, "out", OUTPUT)
 
-    last: dict[str, int] = {}
-    for at, step in enumerate(steps):
-        here = {i for i, _ in step.reads}
-        for i, name in enumerate(nodes[step.node].node.inputs):
-            if name and i not in here:
-                last[base(name)] = at
-        for name in _stored(nodes[step.node], step):
-            last[name] = at
+    spans = {name: span for name, span in _spans(placed, steps, source).items() if name not in slots}
+    if on_chip:
+        slots |= _in_pdm(placed, steps, source, spans)
     free = _FreeList()
     live: list[tuple[int, str]] = []
-    for at, step in enumerate(steps):
-        for name in _stored(nodes[step.node], step):
-            if name not in source and name not in slots:
-                slots[name] = Slot(WORK, free.take(_size(placed, name)))
-                live.append((last[name], name))
-        for entry in [e for e in live if e[0] <= at]:
+    made: dict[int, list[str]] = {}
+    for name, span in spans.items():
+        if name not in slots:
+            made.setdefault(span[0], []).append(name)
+    for at in sorted(made):
+        for entry in [e for e in live if e[0] < at]:
             live.remove(entry)
             free.give(slots[entry[1]].offset, _size(placed, entry[1]))
+        for name in made[at]:
+            slots[name] = Slot(WORK, free.take(_size(placed, name)))
+            live.append((spans[name][-1], name))
     if free.high:
         segments[WORK] = Segment(WORK, WORK, free.high)
     for name in placed.values:
-        if name not in slots and name in source and base(name) in slots:
-            slots[name] = slots[base(name)]
+        if name not in slots and _base(name, source) in slots:
+            slots[name] = slots[_base(name, source)]
     total = sum(s.size for s in segments.values())
     if total > spec.DRAM_LW:
         raise ScheduleError(
@@ -69,6 +68,55 @@ def assign(placed: Placed, steps: Sequence[Step]) -> tuple[dict[str, Slot], dict
             f"largest: {', '.join(s.name for s in sorted(segments.values(), key=lambda s: -s.size)[:3])}"
         )
     return slots, segments
+
+
+def _spans(placed: Placed, steps: Sequence[Step], source: Mapping[str, str]) -> dict[str, list[int]]:
+    """Where what is made and stored is written and read: name -> steps, the first making first."""
+    nodes = nodes_of(placed, steps)
+    found: dict[str, list[int]] = {}
+    for at, step in enumerate(steps):
+        here = {i for i, _ in step.reads}
+        for i, name in enumerate(nodes[step.node].node.inputs):
+            name = _base(name, source)
+            if name in found and i not in here:
+                found[name].append(at)
+        for name in _stored(nodes[step.node], step):
+            if name not in source:
+                found.setdefault(name, []).append(at)
+    return found
+
+
+def _in_pdm(
+    placed: Placed, steps: Sequence[Step], source: Mapping[str, str], spans: Mapping[str, Sequence[int]]
+) -> dict[str, Slot]:
+    """Places in PDM for the values that may lie there, those first that are moved most often for their time. Nothing stays there
+    while the host computes: other programs may run meanwhile."""
+    nodes = nodes_of(placed, steps)
+    refused: set[str] = set()
+    height = PDM_SIZE // GRAIN
+    taken = [0] * len(steps)
+    for at, step in enumerate(steps):
+        node = nodes[step.node]
+        inputs, outputs = node.node.inputs, [o for o in node.node.outputs if o]
+        if node.emitter == ON_HOST:
+            taken[at] = (1 << height) - 1
+        elif node.emitter != VIEW:
+            fixed = emit(node, placed.values, Lives.of(step, len(inputs), len(outputs))).dram_only
+            for prefix, operands in (("in", inputs), ("out", outputs)):
+                refused.update(name for i, name in enumerate(operands) if f"{prefix}{i}" in fixed)
+    refused |= {_base(name, source) for name in refused}
+    names = [name for name in spans if name not in refused]
+    rects = [Rect(spans[n][0], spans[n][-1], -(-_size(placed, n) // GRAIN)) for n in names]
+    time_of_a_move = [(r.last - r.first + 1) / len(spans[n]) for n, r in zip(names, rects)]
+    order = sorted(range(len(names)), key=lambda i: (time_of_a_move[i], i))
+    found = place_in_order(rects, height, taken, order)
+    return {n: Slot(PDM, PDM_FIRST + GRAIN * at) for n, at in zip(names, found) if at is not None}
+
+
+def _base(name: str, source: Mapping[str, str]) -> str:
+    while name in source:
+        name = source[name]
+    return name
 
 
 def _stored(placed: PlacedNode, step: Step) -> list[str]:

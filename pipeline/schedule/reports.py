@@ -14,7 +14,7 @@ def l3ir_text(placed: Placed, plan: Plan) -> bytes:
     MNCoreInputSplit and MNCoreOutputConcat that it exceeds an LM and is cut in time, MNCoreForget that an LM no longer holds a
     value; operands and results that have no such line are in LM."""
     nodes = nodes_of(placed, plan.steps)
-    lines = [f"# scheduler {plan.scheduler}", "# segments (LW in each group's DRAM)"]
+    lines = [f"# scheduler {plan.scheduler}", "# segments (LW in each group's DRAM; pdm: on the chip)"]
     lines += [f"#   {s.name:40} {s.kind:9} {s.size}" for s in plan.segments.values()]
     forgotten = _forgotten(placed, plan)
     for at, step in enumerate(plan.steps):

@@ -64,7 +64,7 @@ def schedule(placed: Placed, options: ScheduleOptions | None = None, record: Rec
 
 
 def _plan(placed: Placed, steps: tuple[Step, ...], options: ScheduleOptions) -> Plan:
-    slots, segments = assign(placed, steps)
+    slots, segments = assign(placed, steps, SCHEDULERS[options.scheduler] is not always_from_dram)
     return Plan(options.scheduler, steps, slots, segments, options.merge)
 
 

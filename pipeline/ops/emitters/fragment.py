@@ -11,6 +11,7 @@ import numpy as np
 from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ops.emitters.home import written
+from mlsdk.pipeline.ops.emitters.on_chip import dram_only
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 
 
@@ -38,3 +39,8 @@ class Fragment:
     def written(self) -> Mapping[tuple[str, int], int]:
         """(LM, place) -> the LW that the instructions write there, a bit each; place 0 is scratch."""
         return written(self.statements)
+
+    @cached_property
+    def dram_only(self) -> frozenset[str]:
+        """The symbols of operands that cannot lie in PDM."""
+        return dram_only(self.statements)

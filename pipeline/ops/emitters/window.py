@@ -37,12 +37,10 @@ from mlsdk.pipeline.ops.emitters.transfer import (
     start_download,
 )
 
-# L2BM: rows of the input, rows of the result, what is left for weights, and at the end what is loaded once. L1BM: below are
-# weights, above is bias.
+# L2BM: rows of the input from below, up to LC_FREE rows of the result (`lc_out`), what is left for weights, and at the end what
+# is loaded once. L1BM: below are weights, above is bias.
 BORDER = "const0"  # symbol of the row that stands for those outside the input
-LC_ROWS, LC_ROWS_SIZE = 0, 12288
-LC_OUT, LC_OUT_SIZE = 12288, 8192
-LC_FREE, LC_ONCE = 20480, 31744
+LC_ROWS, LC_FREE, LC_ONCE = 0, 20480, 31744
 LB_ROWS, LB_ROWS_SIZE = 4096, 3072
 PATCH_LIMIT = 1960  # LW of LM0
 L1BS, MABS = 8, 16
@@ -218,14 +216,13 @@ def choose(name: str, window: Window, unit: int, x: str, y: str, most_groups: in
     """(rows of a tile, columns of a segment): rows of input and result must fit L2BM, a patch LM0. `x`, `y`: dtypes."""
     slot, out = row_lw(window.x, x) * window.parts, row_lw(window.y, y)
     rows = min(L1BS, window.y.rows)
-    while rows > 1 and (window.slot_rows(rows) * slot > LC_ROWS_SIZE or rows * out > LC_OUT_SIZE):
+    while rows > 1 and window.slot_rows(rows) * slot + rows * out > LC_FREE - LC_ROWS:
         rows -= 1
-    if window.slot_rows(rows) * slot > LC_ROWS_SIZE:
+    if window.rows_in * slot + out > LC_FREE - LC_ROWS:
         raise EmitError(
-            f"{name}: {window.rows_in} input rows of {slot} long words do not fit L2BM; share out more channels"
+            f"{name}: {window.rows_in} input rows of {slot} long words and one of {out} of results do not fit L2BM; share out "
+            "more channels"
         )
-    if rows * out > LC_OUT_SIZE:
-        raise EmitError(f"{name}: a row of {out} long words of results does not fit L2BM; share out more channels")
     columns = _segment_columns(window, unit, QUAD_LW[x], QUAD_LW[y], most_groups)
     if columns is None:
         raise EmitError(f"{name}: a window over {window.x.blocks} blocks does not fit LM0; share out more channels")
@@ -470,6 +467,11 @@ def clear_base(asm: Asm) -> None:
 # ---- LM1 -> DRAM --------------------------------------------------------------------------------------------------
 
 
+def lc_out(window: Window, tile: Rows, y: str) -> int:
+    """Where in L2BM the results of a tile lie, as dtype `y`."""
+    return LC_FREE - tile.rows * row_lw(window.y, y)
+
+
 def store_segment(asm: Asm, window: Window, tile: Rows, columns: Columns, y: Tensor) -> None:
     """Results of a segment from LM1 ([group][block][column of four][LW]) to their columns of the rows in L2BM."""
     lw, plane = QUAD_LW[y.dtype], window.y
@@ -492,7 +494,7 @@ def store_segment(asm: Asm, window: Window, tile: Rows, columns: Columns, y: Ten
                     for i in range(0, 4 * lw, 8):
                         asm.pe(f"l1bmm@{mab} $lln{word + 2 * i}v $llb{lb + 4 * i}")
         for b in range(tile.rows):
-            row = LC_OUT + b * row_lw(plane, y.dtype)
+            row = lc_out(window, tile, y.dtype) + b * row_lw(plane, y.dtype)
             for lb, lc, size in _spans(plane, blocks, columns, stored, whole, lw):
                 for i in _cuts(size):
                     asm.pe(f"l2bm@{b} $lb{LB_ROWS + lb + i} $lc{row + lc + i}")
@@ -519,15 +521,15 @@ def start_results(asm: Asm, window: Window, tile: Rows, y: Tensor) -> list[int]:
     """Moves of a tile's finished rows from L2BM to DRAM, and to where they live in LM."""
     image, lw = y.image, 4 * QUAD_LW[y.dtype]
     at = window.y.row_address(tile.image, tile.row) * lw
-    tags = []
+    tags, out = [], lc_out(window, tile, y.dtype)
     for half in range(image.l2bs_used):
         dst = m.Operand(m.DRAM, at + half * image.l2b_size, m.LW, symbol=y.symbol)
-        src = m.Operand(m.L2BM, LC_OUT, m.LW, block=half)
+        src = m.Operand(m.L2BM, out, m.LW, block=half)
         if y.symbol:
             tags.append(asm.move("mvp", src, dst, tile.rows * row_lw(window.y, y.dtype)))
     if y.home is not None:
         if not image.l2b_spread:
             raise EmitError("results of one L2B cannot be left in the LM of all")
         lo, each = at // image.lw_per_address, row_lw(window.y, y.dtype) // image.lw_per_address
-        settle_at_home(asm, Range(y, lo, lo + tile.rows * each), LC_OUT, LB_ROWS, LB_ROWS_SIZE)
+        settle_at_home(asm, Range(y, lo, lo + tile.rows * each), out, LB_ROWS, LB_ROWS_SIZE)
     return tags

@@ -212,7 +212,7 @@ def test_a_budget_bounds_what_is_in_use():
     for budget in (1.0, least_budget(placed)):
         the_plan = schedule(placed, ScheduleOptions("spill_opt", measure, budget))
         nodes = nodes_of(placed, the_plan.steps)
-        found.append(simulate(placed, the_plan).dram_bytes)
+        found.append(simulate(placed, the_plan).steps)
         homes: dict[str, dict[int, int]] = {space: {} for space in LM}  # space -> first word -> LW of what lives there
         coming = [home for step in the_plan.steps for _, home in step.reads]
         for step in the_plan.steps:

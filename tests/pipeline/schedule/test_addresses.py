@@ -1,0 +1,101 @@
+"""Values in PDM: on the chip where there is room and no node forbids it, in DRAM where not, the same results in both."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from test_schedulers import built, ran
+
+from mlsdk.device.isa import model as m
+from mlsdk.pipeline.ir.placed import ON_HOST, VIEW
+from mlsdk.pipeline.ir.plan import PDM, WORK, nodes_of
+from mlsdk.pipeline.layout import LayoutOptions, plan
+from mlsdk.pipeline.ops.emitters.on_chip import PDM_FIRST, PDM_SIZE, dram_only
+from mlsdk.pipeline.schedule import ScheduleOptions, addresses, schedule
+from mlsdk.pipeline.simulate import measure, simulate
+
+NAMES = ("residual", "encoder")
+
+
+def scheduled(placed):
+    return schedule(placed, ScheduleOptions("reuse_consecutive", measure))
+
+
+def test_between_convolutions_nothing_goes_to_dram():
+    _, placed, _ = built("residual")
+    chip, dram = (simulate(placed, p) for p in (scheduled(placed), schedule(placed)))
+    assert WORK in {flow.segment for flow in dram.flows}
+    assert WORK not in {flow.segment for flow in chip.flows} and PDM in {flow.segment for flow in chip.flows}
+    assert chip.dram_bytes < 0.6 * dram.dram_bytes and chip.steps < dram.steps
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_room_on_the_chip(monkeypatch, name):
+    """Small values find a place, others go to DRAM; nobody lies where another one does."""
+    graph, placed, inputs = built(name)
+    want, _ = ran(graph, placed, inputs, schedule(placed))
+    found = []
+    for size in (PDM_SIZE, 3 * addresses.GRAIN, 0):
+        monkeypatch.setattr(addresses, "PDM_SIZE", size)
+        the_plan = scheduled(placed)
+        here = {n for n, slot in the_plan.slots.items() if slot.segment == PDM}
+        assert all(PDM_FIRST <= the_plan.slots[n].offset < PDM_FIRST + size for n in here)
+        assert (WORK in the_plan.segments) == any(slot.segment == WORK for slot in the_plan.slots.values())
+        results, timeline = ran(graph, placed, inputs, the_plan)
+        assert all(np.array_equal(want[key].view(np.uint8), results[key].view(np.uint8)) for key in want)
+        apart(placed, the_plan)
+        found.append((len(here), -timeline.dram_bytes))
+    assert found == sorted(found, reverse=True) and found[0] > found[1] > found[2] == (0, found[2][1])
+
+
+def apart(placed, the_plan):
+    """Values in PDM at the same time lie apart."""
+    taken = []
+    for name, at in used(placed, the_plan).items():
+        first, size = the_plan.slots[name].offset, placed.values[name].image.group_size
+        if the_plan.slots[name].segment == PDM:
+            taken.append((min(at), max(at), first, first + size))
+    for one, other in combinations(taken, 2):
+        assert one[1] < other[0] or other[1] < one[0] or one[3] <= other[2] or other[3] <= one[2]
+
+
+def used(placed, the_plan):
+    """Value -> steps that name it or a view of it."""
+    nodes, base, found = nodes_of(placed, the_plan.steps), {}, {}
+    for p in placed.nodes:
+        if p.emitter == VIEW:
+            base[p.node.outputs[0]] = base.get(p.node.inputs[0], p.node.inputs[0])
+    for at, step in enumerate(the_plan.steps):
+        for name in (*nodes[step.node].node.inputs, *nodes[step.node].node.outputs):
+            if name in the_plan.slots and nodes[step.node].emitter != VIEW:
+                found.setdefault(base.get(name, name), []).append(at)
+    return found
+
+
+def test_what_waits_for_the_host_lies_in_dram():
+    """While the host computes other programs may run, and use PDM."""
+    graph, _, _ = built("encoder")
+    placed, _ = plan(graph, LayoutOptions("mixed", on_host=frozenset({"Softmax"})))
+    the_plan = scheduled(placed)
+    nodes = nodes_of(placed, the_plan.steps)
+    host = [at for at, step in enumerate(the_plan.steps) if nodes[step.node].emitter == ON_HOST]
+    assert host
+    for name, at in used(placed, the_plan).items():
+        if the_plan.slots[name].segment == PDM:
+            assert not any(min(at) <= h <= max(at) for h in host), name
+    assert any(slot.segment == PDM for slot in the_plan.slots.values())
+
+
+@pytest.mark.parametrize(
+    ("move", "fixed"),
+    [
+        (m.Move("mvp", m.Operand(m.DRAM, 0, m.LW, symbol="a"), m.Operand(m.L2BM, 0, m.LW, block=0), 64), False),
+        (m.Move("mvp", m.Operand(m.L2BM, 0, m.LW, block=1), m.Operand(m.DRAM, 0, m.LW, symbol="a"), 64), False),
+        (m.Move("mvb", m.Operand(m.DRAM, 0, m.LW, symbol="a", group=2), m.Operand(m.L2BM, 0, m.LW), 64), False),
+        (m.Move("mvb2", m.Operand(m.DRAM, 0, m.LW, symbol="a"), m.Operand(m.L2BM, 0, m.LW), 64), True),
+        (m.Move("mvrfadd", m.Operand(m.L2BM, 0, m.LW), m.Operand(m.DRAM, 0, m.LW, symbol="a"), 64), True),
+    ],
+)
+def test_moves_that_have_a_twin_in_pdm(move, fixed):
+    """Not those that PDM lacks, or that leave the data in another order there."""
+    assert dram_only([m.Loop(2, (move,))]) == ({"a"} if fixed else set())
