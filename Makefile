@@ -24,8 +24,7 @@ run: setup ## train an MLP on digits, compile it, run it on the emulated board
 test: setup ## the tests (under 10 minutes on 2 cores)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-slow: setup ## the long tests too, with many more random examples and shared stores
-	$(BIN)/python -m pip install --quiet --editable '.[dev,backends]'
+test-slow: setup ## the long tests too, with many more random examples
 	MLSDK_EXAMPLES=150 $(BIN)/python -m pytest -n 2
 
 check: setup ## ruff and mypy

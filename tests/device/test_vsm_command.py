@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from mlsdk.cli import main
+
 ROOT = Path(__file__).parents[2]
 
 
-def vsm(*words: object, text: str | None = None) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "mlsdk.cli.main", "vsm", *map(str, words)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        input=text,
-    )
+def vsm(*words: object, text: str = "") -> SimpleNamespace:
+    """The command in this process, with what it would print where."""
+    said, told, given = io.StringIO(), io.StringIO(), io.TextIOWrapper(io.BytesIO(text.encode()))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(told):
+        patch.setattr(sys, "stdin", given)
+        patch.chdir(ROOT)
+        code = main.run(["vsm", *map(str, words)])
+    return SimpleNamespace(returncode=code, stdout=said.getvalue(), stderr=told.getvalue())
 
 
 @pytest.fixture

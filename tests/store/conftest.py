@@ -13,8 +13,14 @@ import servers
 from mlsdk import store as stores
 from mlsdk.store import Address, Store, failpoints
 
-# The whole suite runs on each of these: index and locks in PostgreSQL, files in a shared folder, behind fsspec, in S3.
-SHARED = ("postgres+folder", "postgres+fsspec", "postgres+s3")
+# The whole suite runs on each of these: on a disk of our own; with index and locks in PostgreSQL, and the files in S3, in
+# a shared folder, or behind fsspec.
+BACKENDS = (
+    "folder",
+    "postgres+s3",
+    pytest.param("postgres+folder", marks=pytest.mark.slow),
+    pytest.param("postgres+fsspec", marks=pytest.mark.slow),
+)
 
 # What only a disk of our own has: temporary files, links, inodes, and steps within a write.
 OF_A_DISK = (
@@ -37,13 +43,11 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def bucket() -> Iterator[str]:
-    pytest.importorskip("moto.server")
-    pytest.importorskip("s3fs")
     with servers.s3():
         yield "s3://stores"
 
 
-@pytest.fixture(autouse=True, params=["folder", *(pytest.param(one, marks=pytest.mark.slow) for one in SHARED)])
+@pytest.fixture(autouse=True, params=BACKENDS)
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """On a shared backend, each folder that a test opens is a schema of the database and its files' place."""
     name: str = request.param

@@ -36,6 +36,7 @@ def postgres() -> Iterator[str]:
     )
     server = subprocess.Popen(
         [*as_user, programs / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses=", "-c", "fsync=off",
+         "-c", "synchronous_commit=off", "-c", "full_page_writes=off",
          "-c", "max_connections=300", "-c", "shared_buffers=32MB"],
         stderr=subprocess.DEVNULL, cwd="/",
     )  # fmt: skip
@@ -47,7 +48,7 @@ def postgres() -> Iterator[str]:
             subprocess.run(["sleep", "0.05"], check=True)
         yield f"postgresql://mlsdk@/postgres?host={folder}"
     finally:
-        server.send_signal(signal.SIGINT)  # without waiting for sessions
+        server.send_signal(signal.SIGQUIT)  # at once: nobody wants the data
         server.wait(30)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -41,15 +41,22 @@ def close(result, a, b, rest=0.0, scale=1.0):
     np.testing.assert_allclose(result, exact, rtol=0, atol=TOLERANCE * largest)
 
 
-@pytest.mark.parametrize("dtype", ["mixed", "half"])
+STEPS = [
+    (64, 256, 128, True), (64, 128, 16, False), (7, 128, 10, True), (20, 48, 40, True), (30, 32, 256, False),
+    (100, 384, 100, True), (600, 640, 32, True), (16, 1024, 128, True), (13, 16, 8, False), (200, 256, 24, True),
+    (1100, 1152, 16, True), (90, 64, 32, True), (16, 256, 336, True), (40, 2048, 128, False),
+]  # fmt: skip
+
+
+def slow(dtype, m, k, n):
+    """In mixed these are many moves to overlap, which half has in fewer."""
+    return [pytest.mark.slow] if dtype == "mixed" and k * n >= 1024 * 128 else []
+
+
 @pytest.mark.parametrize(
-    ("m", "k", "n", "bias"),
-    [
-        (64, 256, 128, True), (64, 128, 16, False), (7, 128, 10, True), (20, 48, 40, True), (30, 32, 256, False),
-        (100, 384, 100, True), (600, 640, 32, True), (16, 1024, 128, True), (13, 16, 8, False), (200, 256, 24, True),
-        (1100, 1152, 16, True), (90, 64, 32, True), (16, 256, 336, True), (40, 2048, 128, False),
-    ],
-)  # fmt: skip
+    ("m", "k", "n", "bias", "dtype"),
+    [pytest.param(*shape, dtype, marks=slow(dtype, *shape[:3])) for shape in STEPS for dtype in ("mixed", "half")],
+)
 def test_a_step_matches_numpy(monkeypatch, m, k, n, bias, dtype):
     monkeypatch.setattr(emulated, "plan", lambda g, o: plan(g, LayoutOptions(o.float_dtype, {"next": "w"})))
     rng = np.random.default_rng(m + k + n)
