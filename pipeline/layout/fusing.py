@@ -84,7 +84,7 @@ def fuse(
 def numbers_of(planner: Planner, node: Node, kernel: str, dtype: str) -> dict[str, int]:
     """The operands that are constants of one value which a node's formula can take, by their bits; `dtype`: of its result."""
     operands, kernel = [name for name in node.inputs if name], kernel or node.op
-    words = {name: word for name in operands if (word := _word(planner, name)) is not None}
+    words = {name: word for name in operands if (word := word_of(planner, name)) is not None}
     if not words or len(words) == len(set(operands)):
         return {}
     found = _with_numbers(planner, node, operands, kernel, dtype, words)
@@ -93,7 +93,8 @@ def numbers_of(planner: Planner, node: Node, kernel: str, dtype: str) -> dict[st
     return words if _fits(planner, *found, dtype) else {}
 
 
-def _word(planner: Planner, name: str) -> int | None:
+def word_of(planner: Planner, name: str) -> int | None:
+    """The bits of a constant of one value, those of a half as a single."""
     data = planner.data(name)
     if data is None or data.size == 0:
         return None
@@ -115,7 +116,7 @@ def _with_numbers(
         return None
     inputs = [name for name in dict.fromkeys(operands) if name not in numbers]
     places = {name: i for i, name in enumerate([*inputs, *numbers])}
-    return inputs, (*map(number_step, numbers.values()), _moved(step, [places[name] for name in operands], 0))
+    return inputs, (*map(number_step, numbers.values()), moved_step(step, [places[name] for name in operands], 0))
 
 
 def _fits(planner: Planner, inputs: Sequence[str], steps: tuple[str, ...], dtype: str) -> bool:
@@ -165,13 +166,13 @@ def _merged(
     result = len(mine) + len(first) - 1
     moved = [result if n == name else mine.index(n) for n in inputs]
     joined = (
-        *(_moved(str(step), theirs, len(mine)) for step in first),
-        *(_moved(step, moved, len(mine) + len(first)) for step in steps),
+        *(moved_step(str(step), theirs, len(mine)) for step in first),
+        *(moved_step(step, moved, len(mine) + len(first)) for step in steps),
     )
     return (mine, joined) if _fits(planner, mine, joined, dtype) else None
 
 
-def _moved(step: str, inputs: Sequence[int], results: int) -> str:
+def moved_step(step: str, inputs: Sequence[int], results: int) -> str:
     """A step whose inputs and earlier results have other numbers."""
     kernel, operands, attrs, compute = json.loads(step)
     operands = [inputs[i] if i < len(inputs) else i - len(inputs) + results for i in operands]

@@ -77,6 +77,14 @@ class Pins:
             self.used.add(found)
         return found
 
+    def touch(self, planner: Planner, node: Node) -> bool:
+        """Whether an entry speaks of where a node's operands or its result lie."""
+        inputs = {planner.shape(name) for name in node.inputs if name}
+        outputs = {planner.shape(name) for name in node.outputs if name}
+        return any(
+            pin.op == node.op and pin.shape in (inputs if pin.trigger == SWITCH else outputs) for pin in self.pins
+        )
+
     def _found(self, trigger: str, op: str, shape: Sequence[int]) -> Pin | None:
         wanted = (trigger, op, tuple(shape))
         found = next((pin for pin in self.pins if (pin.trigger, pin.op, pin.shape) == wanted), None)

@@ -525,13 +525,6 @@ class Planner:
         self._add(PlacedNode(replace(node, inputs=(name,)), VIEW))
         self.history.append(Event(result.name, str(where), f"a view of {name}"))
 
-    def next_is(self, name: str, op: str) -> Node | None:
-        """The only reader of a value of the graph, if it is an `op`: whoever computes the value may compute that too."""
-        readers = self.readers.get(name, [])
-        found = len(readers) == 1 and readers[0].op == op and name not in self.graph.outputs
-        found = found and op not in self.options.on_host
-        return readers[0] if found else None
-
     def result_dtype(self, op: str, operands: Sequence[str], out: str) -> str:
         """The device dtype of a result: with half operands for products, half also where that loses nothing, because the
         operator only chooses between halves, or because only products read the result."""

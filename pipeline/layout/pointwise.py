@@ -146,19 +146,30 @@ def _as(planner: Planner, node: Node, name: str, like: str) -> str:
 
 def clip(planner: Planner, node: Node) -> None:
     x, low, high = (*node.inputs, "", "")[:3]
-    bounds = {key: name for key, name in (("low", low), ("high", high)) if name}
-    values = {key: planner.data(name) for key, name in bounds.items()}
-    if all(data is not None for data in values.values()):
-        whole = planner.device_dtype(x) == "int"
-        attrs: dict[str, Attr] = {}
-        for key, data in values.items():
-            number = data.reshape(-1)[0].item()  # type: ignore[union-attr]
-            attrs[key] = min(max(int(number), INT_MIN), INT_MAX) if whole else float(number)
-        _put(planner, replace(node, inputs=(x,), attrs={**node.attrs, **attrs}), "ClipConstant")
+    constant_limits = limits_of(planner, node)
+    if constant_limits is not None:
+        kernel, told = constant_limits
+        _put(planner, told, kernel)
         return
+    bounds = {key: name for key, name in (("low", low), ("high", high)) if name}
     operands = [_scalar(planner, node, name) for name in bounds.values()]
     kernel = "Clip" if len(bounds) == 2 else "ClipBelow" if "low" in bounds else "ClipAbove"
     _put(planner, replace(node, inputs=(x, *operands)), kernel)
+
+
+def limits_of(planner: Planner, node: Node) -> tuple[str, Node] | None:
+    """The kernel of a Clip with constant limits, and the node with these as attributes."""
+    x, *limits = node.inputs
+    attrs: dict[str, Attr] = {}
+    for key, name in zip(("low", "high"), limits):
+        data = planner.data(name) if name else None
+        if name and data is None:
+            return None
+        if data is not None:
+            number = data.reshape(-1)[0].item()
+            whole = planner.device_dtype(x) == "int"
+            attrs[key] = min(max(int(number), INT_MIN), INT_MAX) if whole else float(number)
+    return "ClipConstant", replace(node, inputs=(x,), attrs={**node.attrs, **attrs})
 
 
 def _scalar(planner: Planner, node: Node, name: str) -> str:
@@ -206,7 +217,13 @@ def cast_like(planner: Planner, node: Node) -> None:
 
 
 def gelu(planner: Planner, node: Node) -> None:
-    _put(planner, node, "GeluTanh" if node.attrs.get("approximate", "none") == "tanh" else "")
+    kernel, told = gelu_of(planner, node)
+    _put(planner, told, "" if kernel == node.op else kernel)
+
+
+def gelu_of(planner: Planner, node: Node) -> tuple[str, Node]:
+    """The kernel of a Gelu, and the node."""
+    return "GeluTanh" if node.attrs.get("approximate", "none") == "tanh" else "Gelu", node
 
 
 RULES: dict[str, Rule] = {

@@ -16,13 +16,15 @@ from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.planes import Plane, Split, plane_scheme
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme
 from mlsdk.pipeline.layout.depth import to_depth
+from mlsdk.pipeline.layout.epilogues import Target, follow, realised
 from mlsdk.pipeline.layout.maxima import pool_with_places
 from mlsdk.pipeline.layout.moving import window_slice
 from mlsdk.pipeline.layout.transposed import conv_transpose
 from mlsdk.pipeline.layout.volumes import conv_of_volume
 from mlsdk.pipeline.ops.convolution import Window, window_of
+from mlsdk.pipeline.ops.emitters import slide
 from mlsdk.pipeline.ops.emitters import window as windows
-from mlsdk.pipeline.ops.emitters.conv import UNIT
+from mlsdk.pipeline.ops.emitters.conv import CONSTANTS, UNIT
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode, mode_of, weights_layout
 from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS
 from mlsdk.pipeline.ops.emitters.slide import WEIGHTS_LW, compute_dtype
@@ -208,23 +210,34 @@ def conv(planner: Planner, node: Node) -> None:
         by_product(planner, replace(node, inputs=(source, *node.inputs[1:])), window)
         return
     weights = _weights(planner, node, w, w_dtype, mode, scheme, split, plane, groups)
-    inputs = [source, weights]
+    inputs = [source, weights, ""]
     fused = bias is not None and _fusable(planner, bias, dtype, shape_w[0])
     if bias is not None and fused:
         wanted = "double" if dtype == "double" else "single"
-        inputs.append(planner.want(bias, Scheme((scheme.axes[1],), 0, _copies(scheme, split)), wanted, reason="bias"))
+        inputs[2] = planner.want(bias, Scheme((scheme.axes[1],), 0, _copies(scheme, split)), wanted, reason="bias")
     placed = replace(node, attrs={**node.attrs, **found, "groups": groups})
     if bias is None or fused:
-        relu = planner.next_is(node.outputs[0], "Relu")
-        if relu is not None:
-            planner.taken.add(relu.name)
-            placed = replace(placed, outputs=relu.outputs, attrs={**placed.attrs, "activation": relu.op})
-        planner.put(placed, "conv", inputs, [scheme], dtypes=[dtype], kernel=mode.name, pad=LANES)
+        sizes = windows.Window(plane, y, found["window"], found["step"], found["apart"], found["border"])
+        _, columns = windows.choose("", sizes, UNIT[mode.name], *dtypes, BIAS_WORDS // mode.acc_words)
+        target = Target(node.outputs[0], scheme, dtype, CONSTANTS, lambda form: form.fits(sizes, columns, fused))
+        _with_epilogue(planner, target, placed, "conv", inputs, mode.name)
         return
     middle = planner.temporary(node.outputs[0], out)
     part = replace(placed, name=planner.fresh(f"{node.name}.product"), outputs=(middle,))
-    planner.put(part, "conv", inputs, [scheme], dtypes=[dtype], kernel=mode.name, pad=LANES)
+    planner.put(part, "conv", inputs[:2], [scheme], dtypes=[dtype], kernel=mode.name, pad=LANES)
     _add_bias(planner, node, middle, bias, node.outputs[0])
+
+
+def _with_epilogue(planner: Planner, target: Target, node: Node, emitter: str, inputs: list[str], kernel: str) -> None:
+    """A window operation with those of the nodes behind it that it can compute itself. `inputs`: what slides, weights, bias."""
+    chain = follow(planner, target)
+    if chain.nodes:
+        attrs, operands = realised(planner, target, chain)
+        node = replace(node, outputs=chain.nodes[-1].outputs, attrs={**node.attrs, **attrs})
+        inputs = [*inputs, *operands]
+    else:
+        inputs = [name for name in inputs if name]
+    planner.put(node, emitter, inputs, [target.scheme], dtypes=[target.dtype], kernel=kernel, pad=LANES)
 
 
 def _add_bias(planner: Planner, node: Node, name: str, bias: str, out: str) -> None:
@@ -315,18 +328,22 @@ def _depthwise(planner: Planner, node: Node, window: Window, x: str, w: str, bia
     images = min(split.images, most)
     split = Split(images, plane.split.channels, max(1, min(out[2] if len(out) == 4 else 1, most // images)))
     scheme = plane_scheme(out, split)
+    y = Plane.of(out, scheme)
+    assert y is not None
     dtype = "half" if half else compute
     dtypes = (planner.device_dtype(source), dtype)
-    if not _fits(plane, Plane.of(out, scheme), found, QUAD_LW[compute], dtypes, 64, True):  # type: ignore[arg-type]
+    if not _fits(plane, y, found, QUAD_LW[compute], dtypes, 64, True):
         return False
     copies = _copies(scheme, split)
     axes = (scheme.axes[1], (), *((Digit(n, LOCAL, -1 - i),) if n > 1 else () for i, n in enumerate(window.kernel)))
-    inputs = [source, planner.want(w, Scheme(axes, 0, copies), compute, reason="weights of each channel")]
+    inputs = [source, planner.want(w, Scheme(axes, 0, copies), compute, reason="weights of each channel"), ""]
     if bias is not None:
-        inputs.append(planner.want(bias, Scheme((scheme.axes[1],), 0, copies), compute, reason="bias"))
+        inputs[2] = planner.want(bias, Scheme((scheme.axes[1],), 0, copies), compute, reason="bias")
     kernel = "depthwise" if bias is None else "depthwise+bias"
-    placed = replace(node, attrs={**node.attrs, **found})
-    planner.put(placed, "slide", inputs, [scheme], dtypes=[dtype], kernel=kernel, pad=LANES)
+    sizes = windows.Window(plane, y, found["window"], found["step"], found["apart"], found["border"], True)
+    _, columns = windows.choose("", sizes, QUAD_LW[compute], *dtypes, 64)
+    target = Target(node.outputs[0], scheme, dtype, slide.CONSTANTS, lambda form: form.fits(sizes, columns, False))
+    _with_epilogue(planner, target, replace(node, attrs={**node.attrs, **found}), "slide", inputs, kernel)
     return True
 
 

@@ -44,16 +44,16 @@ def load_table(
 
 
 def load_constants(
-    asm: Asm, held: Mapping[int, Collection[str]], bases: Mapping[str, int], lc: int
+    asm: Asm, held: Mapping[int, Collection[str]], bases: Mapping[str, int], lc: int, symbol: str = "const0"
 ) -> dict[str, np.ndarray]:
     """Bring constants to the memories that must hold them: the i-th long word to word `bases[space] + 2 i`, a table by way of
     L2BM at `lc`.
 
-    Few are written by instructions of their own, many come in a table; gives the table's data in DRAM."""
+    Few are written by instructions of their own, many come in a table; gives the table's data in DRAM, under `symbol`."""
     lines = [line for i, (value, spaces) in enumerate(held.items()) for line in _written(i, value, spaces, bases)]
     spaces = {space for where in held.values() for space in where}
     if len(lines) > 20 + (2 + len(held) // 8) * len(spaces):
-        return {"const0": load_table(asm, "const0", list(held), [(s, bases[s]) for s in sorted(spaces)], lc)}
+        return {symbol: load_table(asm, symbol, list(held), [(s, bases[s]) for s in sorted(spaces)], lc)}
     for line in lines:
         asm.pe(line)
     return {}

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.scheme import QUAD_LW
 from mlsdk.pipeline.ops.emitters import gemm_pipeline
 from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.asm import Asm
+from mlsdk.pipeline.ops.emitters.epilogue import LB_ONCE, Epilogue, form_of
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode
 from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS, Weights
-from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor
 from mlsdk.pipeline.ops.emitters.window import Patch
 
 LC_HALVES, LC_HALF = (windows.LC_FREE, windows.LC_FREE + 5632), 5632
-LB_BIAS, LB_BIAS_SIZE = 7168, 1024
+CONSTANTS = ("s", "n")  # where an epilogue's may lie
 #: LW of LM0 that a place of block floats takes, by mode
 UNIT = {"h": 1, "hs": 1, "f": 2, "d": 4}
 
@@ -36,6 +35,7 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     unit, groups = UNIT[mode.name], int(call.node.attrs["groups"])  # type: ignore[arg-type]
     blocks = window.parts * window.x.blocks // groups
     steps = window.kernel[0] * window.kernel[1] * blocks * mode.steps
+    raw = str(call.node.attrs.get("raw", y.dtype))  # dtype of the products
     rows, columns = windows.choose(call.node.name, window, unit, x.dtype, y.dtype, BIAS_WORDS // mode.acc_words)
     segments = windows.segments(window, columns)
     once = windows.Once(asm)
@@ -45,10 +45,14 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
         if segment.groups not in bases:
             bases[segment.groups] = 2 * len(bases)
             symbol = f"const{len(constants)}"
-            image, constants[symbol] = windows.base_table(Patch(window, segment, unit))
+            step = Patch(window, segment, unit).base_step
+            image, constants[symbol] = windows.table_of_bases(step, segment.mabs)
             windows.load_base(once, image, symbol, bases[segment.groups])
-    if bias is not None:
-        _load_bias(once, bias, call)
+    form = form_of(call, CONSTANTS)
+    epilogue = Epilogue(asm, call, form, window) if form is not None else None
+    lb = windows.load_once(once, bias, LB_ONCE) if bias is not None else LB_ONCE
+    if epilogue is not None:
+        epilogue.prepare(once, segments, lb)
     row_groups = max(s.groups for s in segments)
     weights = Weights(
         asm, mode, w, steps, window.y.blocks * mode.outs, row_groups, LC_HALVES, LC_HALF, bias is not None, groups == 1
@@ -62,18 +66,20 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
             patch = Patch(window, segment, unit)
             weights.start()
             flow.load(number, patch, mode.name[0])
+            if epilogue is not None and segment == segments[0]:
+                flow.settle()
+                epilogue.fetch(tiles[number])
             windows.set_base(asm, bases[segment.groups])
-            weights.run(_rows(patch, mode, y, blocks, groups), LB_BIAS if bias is not None else None)
+            weights.run(_rows(patch, mode, raw, blocks, groups), LB_ONCE if bias is not None else None)
             windows.clear_base(asm)
-            if call.node.attrs.get("activation") == "Relu":
-                _rectify(asm, segment.groups * window.y.blocks * 4 * QUAD_LW[y.dtype], y.dtype)
-            flow.store(number, segment)
-    return asm, constants
+            left = epilogue.apply(tiles[number], segment) if epilogue is not None else ()
+            flow.store(number, segment, *left)
+    return asm, constants | (epilogue.constants if epilogue is not None else {})
 
 
-def _rows(patch: Patch, mode: Mode, y: Tensor, blocks: int, groups: int) -> gemm_pipeline.Rows:
+def _rows(patch: Patch, mode: Mode, dtype: str, blocks: int, groups: int) -> gemm_pipeline.Rows:
     """The columns of a segment as the rows of a product. Results lie in LM1 as [group][block][column of four][LW]."""
-    plane, lw = patch.window.y, QUAD_LW[y.dtype]
+    plane, lw = patch.window.y, QUAD_LW[dtype]
 
     def lane(index: int, og: int) -> int:
         if groups == 1:
@@ -93,32 +99,5 @@ def _rows(patch: Patch, mode: Mode, y: Tensor, blocks: int, groups: int) -> gemm
         lane,
         tuple(tuple((g * plane.blocks * 4 + c) * lw * 2 for c in range(4)) for g in count),
         out,
-        y.dtype,
+        dtype,
     )
-
-
-def _rectify(asm: Asm, size: int, dtype: str) -> None:
-    """max(x, 0) of `size` LW of results in LM1, by way of the accumulators, which are free between segments."""
-    asm.pe(f"zero $lr{gemm_pipeline.BIAS}v")
-    asm.nop(1)
-    letter = {"half": "h", "single": "f", "double": "d"}[dtype]
-    most = gemm_pipeline.BIAS // 8 * 4  # LW that the accumulators hold
-    for start in range(0, size, most):
-        words = range(2 * start, 2 * min(start + most, size), 8)
-        for i, word in enumerate(words):
-            asm.pe(f"{letter}max $ln{word}v $lr{gemm_pipeline.BIAS}v $lr{8 * i}v")
-        for i, word in enumerate(words):
-            asm.pe(f"lpassa $lr{8 * i}v $ln{word}v")
-
-
-def _load_bias(once: windows.Once, bias: Tensor, call: Call) -> None:
-    """The whole bias into L1BM, from where each piece of weights takes its part."""
-    part = Range.of(bias, 0, bias.image.addresses)
-    if part.lb_size > LB_BIAS_SIZE or bias.image.l1b_spread or bias.image.mab_spread:
-        raise EmitError(f"{call.node.name}: a bias of {bias.shape} does not fit; share out more channels")
-
-    def finish(lc: int) -> None:
-        for i in range(-(-part.lb_size // 64)):
-            once.asm.pe(f"l2bmb $lc{lc + 64 * i} $lb{LB_BIAS + 64 * i}")
-
-    once.start(part, finish)

@@ -119,13 +119,13 @@ class Program:
     """A task woven for several numbers of groups. Raises EmitError where it needs more than there is."""
 
     def __init__(self, task: Task, room: Room):
-        narrow = [_is_narrow(dtype, task.compute) for dtype in task.inputs]
+        narrow = [is_narrow(dtype, task.compute) for dtype in task.inputs]
         pen = Formula(task.compute, HALF if task.out == HALF else task.compute, narrow)
         values = [pen.input(i) for i in range(len(task.inputs))]
         result = task.formula(pen, *values, **dict(task.attrs))
         if task.mask:
             result = pen.iand(result, task.mask << 32 if task.compute == DOUBLE else task.mask)
-        self.result = pen.finish(result, _is_narrow(task.out, task.compute))
+        self.result = pen.finish(result, is_narrow(task.out, task.compute))
         constants = {v.word for op in order(self.result) for v in op.sources if isinstance(v, Constant)}
         if len(constants) > CONSTANTS_LIMIT:
             raise EmitError(f"the kernel has {len(constants)} constants; {CONSTANTS_LIMIT} have a place")
@@ -150,7 +150,7 @@ class Program:
         return row
 
 
-def _is_narrow(dtype: str, compute: str) -> bool:
+def is_narrow(dtype: str, compute: str) -> bool:
     """A float that is narrower than what is computed with."""
     return (dtype == HALF and compute == SINGLE) or (dtype == SINGLE and compute == DOUBLE)
 
@@ -263,24 +263,32 @@ def emit_formula(
         reads = []
         for feed, access, units in zip(feeds, accesses, maps):
             words = access.words(units[unit], part) + feed.base(t) - 2 * feed.ranges[t].lo
-            extend = _is_narrow(access.dtype, compute)
+            extend = is_narrow(access.dtype, compute)
             reads.append(_texts(feed.space, words, access.width, "e" if extend else ""))
         words = result.words(unit, part) + drain.base(t) - 2 * drain.ranges[t].lo
         writes = _texts(drain.space, words, result.width)
-        at = 0
-        for woven in rows[len(writes)]:
-            for step in woven.steps:
-                if not step:
-                    asm.nop(1)
-                    continue
-                asm.pe("; ".join(_text(line, reads, writes, at, place_of) for line in step))
-            at += woven.groups
+        lay(asm, rows[len(writes)], reads, writes, place_of)
         mine = [2 * unit_lw * int(u) + drain.base(t) - 2 * drain.ranges[t].lo for u in tail if first <= u < last]
         if mine:  # no place of a formula is in use now
             clear_tail(asm, out, drain.space, mine, out.shape[out.scheme.lane] % BLOCK)  # type: ignore[index, union-attr]
 
     stream(asm, feeds, [drain], body, [_pattern(t, tiles[t], feeds, maps) for t in range(len(tiles))], prepare)
     return asm, constants
+
+
+def lay(
+    asm: Asm, row: Sequence[Woven], reads: Sequence[Sequence[str]], writes: Sequence[str], places: Mapping[int, int]
+) -> None:
+    """The lines of a row of programs. `reads`: for each input, the operands of its groups; `places`: words of the constants,
+    from where their memory's begin."""
+    at = 0
+    for woven in row:
+        for step in woven.steps:
+            if not step:
+                asm.nop(1)
+                continue
+            asm.pe("; ".join(_text(line, reads, writes, at, places) for line in step))
+        at += woven.groups
 
 
 def in_last_block(scheme: Scheme) -> np.ndarray | None:

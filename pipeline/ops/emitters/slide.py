@@ -18,6 +18,7 @@ from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE, Layout, Sub, W
 from mlsdk.pipeline.ir.scheme import QUAD_LW
 from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.epilogue import LB_ONCE, Epilogue, form_of
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, finish_download, start_download
 from mlsdk.pipeline.ops.emitters.window import Columns, Patch, Rows, Window
@@ -36,6 +37,7 @@ BASES, FILL, FACTORS, FACTORS_SIZE = 0, 16, 32, 128
 WEIGHTS, WEIGHTS_LW = 64, 208
 BIAS, BIAS_LW = 32, 64
 LB_WEIGHTS = 0
+CONSTANTS = ("r", "n")  # where an epilogue's may lie
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     assert x is not None
     weights = call.inputs[1] if len(call.inputs) > 1 else None
     bias = call.inputs[2] if len(call.inputs) > 2 else None
+    raw = str(call.node.attrs.get("raw", y.dtype))  # dtype of the results
     asm, window = Asm(), windows.window_of(call, own=True)
     if window.x.split.channels != window.y.split.channels or window.x.blocks != window.y.blocks:
         raise EmitError(f"{call.node.name}: input and result share channels out in different ways")
@@ -85,6 +88,11 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     lowest = LOWEST[x.dtype] if kernel == "max" else 0
     constants = {windows.BORDER: windows.border_row(window, x.dtype, lowest)}
     tiles = list(windows.row_tiles(window, rows))
+    form = form_of(call, CONSTANTS)
+    epilogue = Epilogue(asm, call, form, window) if form is not None else None
+    once = windows.Once(asm)
+    if epilogue is not None:
+        epilogue.prepare(once, segments, LB_ONCE)
     sources = _Sources(asm, call, window, compute, weights, bias)
     fill = ""
     if kernel == "max":
@@ -93,12 +101,11 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
         asm.pe(f'imm ui"{high}" $s{FILL}')
         asm.pe(f'imm ui"{low}" $s{FILL + 1}')
     bases: dict[int, int] = {}
-    once = windows.Once(asm)
     for segment in segments:
         if segment.groups not in bases:
             bases[segment.groups] = BASES + 2 * len(bases)
             symbol = f"const{len(constants)}"
-            image, constants[symbol] = windows.base_table(Patch(window, segment, lw))
+            image, constants[symbol] = windows.table_of_bases(Patch(window, segment, lw).base_step, segment.mabs)
             windows.load_base(once, image, symbol, bases[segment.groups])
     once.finish()
     factors = None
@@ -112,23 +119,29 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
             if factors is not None:
                 factors.load(number * len(segments) + index)
             flow.load(number, patch, compute, fill)
+            if epilogue is not None and segment == segments[0]:
+                flow.settle()
+                epilogue.fetch(tiles[number])
             for blocks in sources.chunks():
                 sources.load(blocks)
                 windows.set_base(asm, bases[segment.groups])
                 for block in blocks:
-                    _emit_block(asm, patch, block, block - blocks[0], taps, compute, y, sources)
+                    _emit_block(asm, patch, block, block - blocks[0], taps, compute, raw, sources)
                 windows.clear_base(asm)
-            flow.store(number, segment)
-    return asm, constants
+            left = epilogue.apply(tiles[number], segment) if epilogue is not None else ()
+            if left:
+                sources.loaded = False  # the epilogue's operands lie there now
+            flow.store(number, segment, *left)
+    return asm, constants | (epilogue.constants if epilogue is not None else {})
 
 
 def _emit_block(
-    asm: Asm, patch: Patch, block: int, local: int, taps: Taps, compute: str, y: Tensor, sources: _Sources
+    asm: Asm, patch: Patch, block: int, local: int, taps: Taps, compute: str, dtype: str, sources: _Sources
 ) -> None:
     """All columns of a block."""
-    window, lw, lw_y = patch.window, QUAD_LW[compute], QUAD_LW[y.dtype]
+    window, lw, lw_y = patch.window, QUAD_LW[compute], QUAD_LW[dtype]
     kernel = [(row, column) for row in range(window.kernel[0]) for column in range(window.kernel[1])]
-    r = "r" if y.dtype != compute else ""
+    r = "r" if dtype != compute else ""
     width = 2 * lw_y // lw
     for group in range(patch.columns.groups):
         for part in range(lw):

@@ -278,11 +278,15 @@ class Flow:
         if patch.columns == self.segments[-1]:
             self._coming = self._rows(number + 1)
 
-    def store(self, number: int, segment: Columns) -> None:
-        """The results of a segment out of LM1, and to DRAM with the tile's last."""
+    def settle(self) -> None:
+        """Wait until the results of the tile before have left L2BM."""
         self.asm.wait(*self._going)
         self._going = []
-        store_segment(self.asm, self.window, self.tiles[number], segment, self.y)
+
+    def store(self, number: int, segment: Columns, memory: str = "n", first: int = 0) -> None:
+        """The results of a segment out of LM1 (or LM0, from a word on), and to DRAM with the tile's last."""
+        self.settle()
+        store_segment(self.asm, self.window, self.tiles[number], segment, self.y, memory, first)
         if segment == self.segments[-1]:
             self._going = start_results(self.asm, self.window, self.tiles[number], self.y)
         if number + 1 == len(self.tiles):
@@ -417,12 +421,13 @@ def _fill_borders(asm: Asm, patch: Patch, fill: str) -> None:
 # ---- base addresses -----------------------------------------------------------------------------------------------
 
 
-def base_table(patch: Patch) -> tuple[Image, np.ndarray]:
-    """A long word for each PE, both words the base address of its MAB."""
-    mab = np.minimum(np.arange(64) >> 2, patch.columns.mabs - 1)
+def table_of_bases(step: int, mabs: int) -> tuple[Image, np.ndarray]:
+    """A long word for each PE, both words the base address of its MAB, `step` words behind that of the MAB before; MABs from
+    `mabs` on have that of the last one."""
+    mab = np.minimum(np.arange(64) >> 2, mabs - 1)
     layout = Layout(((Sub(16, MAB), Sub(4, PE), Sub(2, W)),), (Sub(0, L2B), Sub(0, L1B)))
     image = Image(layout, "int", (16 * 4 * 2,))
-    return image, image.pack(np.repeat(mab * patch.base_step, 2).astype(np.uint32))
+    return image, image.pack(np.repeat(mab * step, 2).astype(np.uint32))
 
 
 class Once:
@@ -445,6 +450,20 @@ class Once:
             finish(lc)
         self._loads.clear()
         self.lc = LC_ONCE
+
+
+def load_once(once: Once, tensor: Tensor, lb: int) -> int:
+    """A tensor that all MABs of an L2B share into L1BM at `lb`, whole; gives the address behind."""
+    part = Range.of(tensor, 0, tensor.image.addresses)
+    if tensor.image.l1b_spread or tensor.image.mab_spread or part.lc_size > spec.L2BM_LW - LC_ONCE:
+        raise EmitError(f"{tensor.shape} numbers of {tensor.dtype} do not fit L1BM; share out more channels")
+
+    def finish(lc: int) -> None:
+        for i in range(0, part.lb_size, 64):
+            once.asm.pe(f"l2bmb $lc{lc + i} $lb{lb + i}")
+
+    once.start(part, finish)
+    return lb + -(-part.lb_size // 64) * 64
 
 
 def load_base(once: Once, image: Image, symbol: str, word: int) -> None:
@@ -472,10 +491,13 @@ def lc_out(window: Window, tile: Rows, y: str) -> int:
     return LC_FREE - tile.rows * row_lw(window.y, y)
 
 
-def store_segment(asm: Asm, window: Window, tile: Rows, columns: Columns, y: Tensor) -> None:
-    """Results of a segment from LM1 ([group][block][column of four][LW]) to their columns of the rows in L2BM."""
+def store_segment(
+    asm: Asm, window: Window, tile: Rows, columns: Columns, y: Tensor, memory: str = "n", first: int = 0
+) -> None:
+    """Results of a segment from LM ([group][block][column of four][LW], from word `first` on) to their columns of the rows in
+    L2BM."""
     lw, plane = QUAD_LW[y.dtype], window.y
-    whole = columns.first == 0 and columns.count >= plane.shape[3]
+    whole = is_whole(plane, columns)
     stored = plane.columns if whole else -(-columns.count // 4) * 4
     per_round = max(1, LB_ROWS_SIZE // (stored * 4 * lw))
     for b0 in range(0, plane.blocks, per_round):
@@ -486,21 +508,26 @@ def store_segment(asm: Asm, window: Window, tile: Rows, columns: Columns, y: Ten
                     column = (mab * columns.groups + group) * 4
                     if column >= stored:
                         continue
-                    word = (group * plane.blocks + block) * 4 * lw * 2
+                    word = first + (group * plane.blocks + block) * 4 * lw * 2
                     lb = LB_ROWS + ((block - b0) * stored + column) * 4 * lw
                     if lw == 1:
-                        asm.pe(f"l1bmm@{mab} $ln{word}v $lb{lb}")
+                        asm.pe(f"l1bmm@{mab} $l{memory}{word}v $lb{lb}")
                         continue
                     for i in range(0, 4 * lw, 8):
-                        asm.pe(f"l1bmm@{mab} $lln{word + 2 * i}v $llb{lb + 4 * i}")
+                        asm.pe(f"l1bmm@{mab} $ll{memory}{word + 2 * i}v $llb{lb + 4 * i}")
         for b in range(tile.rows):
             row = lc_out(window, tile, y.dtype) + b * row_lw(plane, y.dtype)
-            for lb, lc, size in _spans(plane, blocks, columns, stored, whole, lw):
-                for i in _cuts(size):
+            for lb, lc, size in spans(plane, blocks, columns, stored, whole, lw):
+                for i in cuts(size):
                     asm.pe(f"l2bm@{b} $lb{LB_ROWS + lb + i} $lc{row + lc + i}")
 
 
-def _spans(plane: Plane, blocks: range, columns: Columns, stored: int, whole: bool, lw: int):
+def is_whole(plane: Plane, columns: Columns) -> bool:
+    """Whether a segment has all columns of a row."""
+    return columns.first == 0 and columns.count >= plane.shape[3]
+
+
+def spans(plane: Plane, blocks: range, columns: Columns, stored: int, whole: bool, lw: int):
     """(offset in L1BM, offset in a row of L2BM, size) of what is contiguous in both."""
     each = stored * 4 * lw
     if whole:
@@ -510,7 +537,7 @@ def _spans(plane: Plane, blocks: range, columns: Columns, stored: int, whole: bo
         yield index * each, (block * plane.columns + columns.first) * 4 * lw, each
 
 
-def _cuts(size: int) -> list[int]:
+def cuts(size: int) -> list[int]:
     """Offsets of the 64-LW steps that cover a size exactly; the last one may overlap the one before."""
     if size < 64:
         raise EmitError("a segment of less than 64 long words cannot be stored alone; make it wider")
