@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mlsdk.device.spec import L2B_PER_GROUP
 from mlsdk.pipeline.ir.layout import EXTENT, L2B
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme
 
@@ -52,7 +53,13 @@ def plane_scheme(shape: Sequence[int], split: Split) -> Scheme:
     blocks = -(-c // BLOCK)
     local_blocks = -(-blocks // split.channels)
     scale = EXTENT[L2B] // (1 << (split.l2bs - 1).bit_length()) if split.l2bs <= EXTENT[L2B] // 2 else 1
-    strides = {"rows": scale, "channels": scale * split.rows, "images": scale * split.rows * split.channels}
+    # The two L2Bs of a group read the same rows in one move where they have the two halves of the channels.
+    paired = split.channels == L2B_PER_GROUP
+    strides = {
+        "rows": scale * (split.channels if paired else 1),
+        "channels": scale * (1 if paired else split.rows),
+        "images": scale * split.rows * split.channels,
+    }
 
     def digits(parts: int, stride: int, local: int, rank: int) -> tuple[Digit, ...]:
         found = []

@@ -57,10 +57,10 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     weights = Weights(
         asm, mode, w, steps, window.y.blocks * mode.outs, row_groups, LC_HALVES, LC_HALF, bias is not None, groups == 1
     )
-    weights.bring()
-    once.finish()
     tiles = list(windows.row_tiles(window, rows))
     flow = windows.Flow(asm, window, tiles, segments, x, y)
+    weights.bring()
+    once.finish()
     for number in range(len(tiles)):
         for segment in segments:
             patch = Patch(window, segment, unit)

@@ -107,12 +107,12 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
             symbol = f"const{len(constants)}"
             image, constants[symbol] = windows.table_of_bases(Patch(window, segment, lw).base_step, segment.mabs)
             windows.load_base(once, image, symbol, bases[segment.groups])
+    flow = windows.Flow(asm, window, tiles, segments, x, y)
     once.finish()
     factors = None
     if kernel == "average":
         factors = _Factors(asm, call, window, compute, tiles, segments)
         constants["factors"] = factors.data
-    flow = windows.Flow(asm, window, tiles, segments, x, y)
     for number in range(len(tiles)):
         for index, segment in enumerate(segments):
             patch = Patch(window, segment, lw)
