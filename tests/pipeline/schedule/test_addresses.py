@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from test_schedulers import built, ran
+from test_schedulers import NETS, Residual, built, ran
 
 from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW
@@ -14,7 +14,7 @@ from mlsdk.pipeline.ops.emitters.on_chip import PDM_FIRST, PDM_SIZE, dram_only
 from mlsdk.pipeline.schedule import ScheduleOptions, addresses, schedule
 from mlsdk.pipeline.simulate import measure, simulate
 
-NAMES = ("residual", "encoder")
+NETS = {"convolutions": (lambda: Residual(16), (1, 16, 14, 14), "mixed"), "encoder": NETS["encoder"]}
 
 
 def scheduled(placed):
@@ -22,20 +22,20 @@ def scheduled(placed):
 
 
 def test_between_convolutions_nothing_goes_to_dram():
-    _, placed, _ = built("residual")
+    _, placed, _ = built("convolutions", NETS)
     chip, dram = (simulate(placed, p) for p in (scheduled(placed), schedule(placed)))
     assert WORK in {flow.segment for flow in dram.flows}
     assert WORK not in {flow.segment for flow in chip.flows} and PDM in {flow.segment for flow in chip.flows}
     assert chip.dram_bytes < 0.6 * dram.dram_bytes and chip.steps < dram.steps
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_room_on_the_chip(monkeypatch, name):
+@pytest.mark.parametrize(("name", "grains"), [("convolutions", 1), ("encoder", 3)])
+def test_no_room_on_the_chip(monkeypatch, name, grains):
     """Small values find a place, others go to DRAM; nobody lies where another one does."""
-    graph, placed, inputs = built(name)
+    graph, placed, inputs = built(name, NETS)
     want, _ = ran(graph, placed, inputs, schedule(placed))
     found = []
-    for size in (PDM_SIZE, 3 * addresses.GRAIN, 0):
+    for size in (PDM_SIZE, grains * addresses.GRAIN, 0):
         monkeypatch.setattr(addresses, "PDM_SIZE", size)
         the_plan = scheduled(placed)
         here = {n for n, slot in the_plan.slots.items() if slot.segment == PDM}

@@ -60,8 +60,8 @@ NETS = {
 }
 
 
-def built(name):
-    make, shape, dtype = NETS[name]
+def built(name, nets=NETS):
+    make, shape, dtype = nets[name]
     torch.manual_seed(0)
     net = make().eval()
     sample = torch.randn(shape)
