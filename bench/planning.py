@@ -81,7 +81,7 @@ def fresh_store() -> Iterator[Path]:
 INTRODUCTION = """\
 # Presets
 
-`O0` makes anything compile; `O1` keeps values on the chip and overlaps neighbouring nodes; `O2` anneals; `O3` searches wider;
+`O0` makes anything compile; `O1` keeps values on the chip and overlaps nodes; `O2` anneals; `O3` searches wider;
 `O4` wider still. They are given as `options={"option_json": "O2"}` or `mlsdk build --preset O2`; what each sets stands in
 [options](options.md#presets).
 

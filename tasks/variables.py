@@ -86,7 +86,7 @@ VARIABLES: dict[str, Variable] = {
     "CODEGEN_STOP_USING_GENERIC_INDEXING_GATHER_INDEX_ADD": Variable(why=_EXACT),
     "CODEGEN_TIME_SLICE_SCATTERED_INDEXING_BCAST": Variable(why=_TILES),
     "CODEGEN_USE_ADDR_FIRST_Z": Variable(why="addresses are always found last, and a value that finds none is not kept"),
-    "CODEGEN_USE_MERGE": Variable(_SCHEDULE, "1: moves of neighbouring nodes overlap (L1Merge)"),
+    "CODEGEN_USE_MERGE": Variable(_SCHEDULE, "1: moves of nodes overlap (L1Merge)"),
     "CODEGEN_USE_PARALLEL_MERGE": Variable(_SCHEDULE, "the same as CODEGEN_USE_MERGE"),
 }  # fmt: skip
 

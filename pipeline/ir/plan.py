@@ -71,11 +71,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
+    """`merged`: how many steps ahead of its use a move may start (pipeline/ops/overlap.py), 0 where nodes do not overlap."""
+
     scheduler: str
     steps: tuple[Step, ...]
     slots: Mapping[str, Slot]
     segments: Mapping[str, Segment]
-    merged: bool = False
+    merged: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "slots", MappingProxyType(dict(self.slots)))

@@ -52,6 +52,14 @@ class Clock:
         self._advance(statements)
         return self.steps
 
+    def free(self, port: str) -> int:
+        """The cycle from which on a port is free."""
+        return self._free.get(port, 0)
+
+    def done(self, tag: int) -> int:
+        """The cycle in which the move with a tag that nobody waited for is done."""
+        return self._done.get(tag, 0)
+
     @property
     def steps(self) -> int:
         return -(-max(self.now, self._latest) // spec.CYCLES_PER_STEP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -11,13 +12,34 @@ from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed
 from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment, nodes_of
 from mlsdk.pipeline.ir.program import Program, renamed
+from mlsdk.pipeline.ops.clock import Measure
 from mlsdk.pipeline.ops.emitters import emit
 from mlsdk.pipeline.ops.emitters.home import Lives, settled
-from mlsdk.pipeline.ops.overlap import Node, overlapped
+from mlsdk.pipeline.ops.overlap import REACHES, Line, Node, overlapped
 
 
 def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
     """The program, and the data of its tables (segment -> uint64[4][n])."""
+    parts, segments, tables = _parts(placed, plan)
+    lines = [Line(part) if plan.merged else part for part in parts]
+    found = [n for line in lines for n in (overlapped(line, plan.merged) if isinstance(line, Line) else line)]
+    return Program(tuple(s for n in found for s in (m.Marker(n.name), *n.statements)), segments), tables
+
+
+def with_overlap(placed: Placed, plan: Plan, measure: Measure) -> tuple[int, Plan]:
+    """The plan with its nodes overlapping as far ahead as gives the fewest steps, and these."""
+    lines = [Line(part) for part in _parts(placed, plan)[0]]
+
+    def steps(reach: int) -> int:
+        return sum(measure([s for n in overlapped(line, reach) for s in n.statements])[0] for line in lines)
+
+    least, best = min((steps(reach), i) for i, reach in enumerate(REACHES))
+    return least, replace(plan, merged=REACHES[best])
+
+
+def _parts(placed: Placed, plan: Plan) -> tuple[list[list[Node]], dict[str, Segment], dict[str, np.ndarray]]:
+    """The fragments, cut before each node of the host: what stands behind one reads what it computes. The segments and tables
+    of all."""
     nodes = nodes_of(placed, plan.steps)
     found: list[Node] = []
     segments, tables = dict(plan.segments), {}
@@ -44,8 +66,5 @@ def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
             homes = {**dict(step.reads), **{len(inputs) + o: home for o, home in step.keeps}}
             code = settled(code, {operand: home.word for operand, home in homes.items()})
         found.append(Node(step.node, tuple(code)))
-    if plan.merged:  # each stretch by itself: what stands behind a node of the host reads what that computes
-        kinds = {s.name: s.kind for s in segments.values()}
-        parts = groupby(found, lambda n: nodes[n.name].emitter == ON_HOST)
-        found = [n for _, part in parts for n in overlapped(list(part), kinds)]
-    return Program(tuple(s for n in found for s in (m.Marker(n.name), *n.statements)), segments), tables
+    parts = [list(part) for _, part in groupby(found, lambda n: nodes[n.name].emitter == ON_HOST)]
+    return parts, segments, tables

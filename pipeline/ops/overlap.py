@@ -1,50 +1,42 @@
-"""Overlap of neighbouring nodes (L1Merge): what one node waits for is on its way while the one before still computes.
+"""Overlap of nodes (L1Merge): what a node waits for is on its way while those before it still compute.
 
-A fragment begins with moves from DRAM and ends by waiting for moves back. Between neighbours that work on disjoint places the
-two need not wait for each other:
+A fragment begins with moves from DRAM and ends by waiting for moves back. Here a program is put together anew, statement by
+statement, with the clock beside it:
 
-    start early   a move from DRAM into L2BM goes up, past statements that neither touch its place in L2BM nor write what it
-                  reads; as far as that saves steps
-    wait late     the wait for a move back goes down, to the first statement that touches that place in L2BM or reads or
-                  writes that DRAM
+    start early   a move into L2BM starts as soon as the DRAMs (or PDMs) are idle, as far ahead as `reach` says, if what it reads
+                  is there, L2BM has room for it until it is used, and no move that is needed at once has to wait for it
+    wait late     a move is waited for by the first statement that touches its place in L2BM or its place in DRAM; the wait stands
+                  in the step of that statement, or in one before it, when the move is done already
+    no pauses     empty steps stand only where the hazards of the whole program ask for them
 
-So that there are disjoint places, a fragment's L2BM addresses are shifted behind those of its neighbour where both fit, and
-its tags are renamed. PE steps keep their order, so results are the same bit for bit. Each change is kept only if the steps of
-the fragments around it, counted by the clock, get fewer.
+So that there is room, each value in L2BM (`traffic.py`) gets a place of its own, and each move in flight a tag. PE steps keep
+their order, so results are the same bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
 
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
-from mlsdk.device.isa.footprint import use_of
-from mlsdk.device.timing import form_of
-from mlsdk.pipeline.ir.plan import PDM
+from mlsdk.device.isa.footprint import shape_of, use_of
+from mlsdk.device.isa.hazards import Hazards
+from mlsdk.device.timing import duration_of, form_of, ports_of
 from mlsdk.pipeline.ir.program import mapped
 from mlsdk.pipeline.ops.clock import Clock
+from mlsdk.pipeline.ops.traffic import Access, Place, Touch, Value, Values, access, meet
 
-WINDOW = 3  # fragments that a move may be started ahead of its own
-SHIFT = 2048  # LW: places in L2BM are shifted by a multiple of it
-TAGS = len(spec.MV_TAGS)
-
-Span = tuple[int, int]  # first, behind the last
-Place = tuple[str, int, int]  # segment, first LW, behind the last
-
-
-@dataclass
-class Access:
-    """What a statement, loops and all, touches outside the PEs. `l2bm`: spans read or written; `reads` and `writes`: DRAM;
-    `tags` of moves and waits. `anything`: what it touches is not known."""
-
-    l2bm: list[Span] = field(default_factory=list)
-    reads: list[Place] = field(default_factory=list)
-    writes: list[Place] = field(default_factory=list)
-    tags: set[int] = field(default_factory=set)
-    anything: bool = False
+AHEAD = 8  # moves that are looked at for an early start, of those that may
+ALIGN = 64  # LW: places in L2BM are shifted by a multiple of it
+CLOSE = 2 * spec.MV_LATENCY_CYCLES // spec.CYCLES_PER_STEP  # steps between a move back and one that reads that at once
+TO_MOVE = 2  # steps from an L2BM write to a move that reads there
+PORTS = tuple(f"{memory}{group}" for memory in ("dram", "pdm") for group in range(spec.GROUPS))
+SETTLED = {"l2bm": 4, "dar": 4}  # steps until nothing depends on an instruction any more; 3 of other units
 
 
 @dataclass(frozen=True)
@@ -55,293 +47,415 @@ class Node:
     statements: tuple[m.Statement, ...]
 
 
-def overlapped(nodes: Sequence[Node], kinds: Mapping[str, str]) -> list[Node]:
-    """The nodes with their moves overlapped. `kinds`: of the segments; an input and an output may be the same memory."""
-    placed = _renamed(_shifted(list(nodes)))
-    return _Merge(placed, kinds).run()
+#: how many steps ahead of its use a move may start. What comes early takes room in L2BM from what comes soon: more may be worse
+REACHES = (800, 400, 200, 1600, 10**9)
 
 
-class _Merge:
-    def __init__(self, nodes: list[Node], kinds: Mapping[str, str]):
-        self.kinds = kinds
-        self.names = [n.name for n in nodes]
-        self.code: list[list[m.Statement]] = [list(n.statements) for n in nodes]
-        self._known: dict[int, tuple[m.Statement, Access]] = {}
-        for node in nodes:  # equal nodes share statements, but no waits: new tags made these anew
-            moves = _by_tag(node.statements)
-            for s in node.statements:
-                self._known[id(s)] = (s, access(s, moves))
+def overlapped(line: Line, reach: int) -> Sequence[Node]:
+    """The nodes with their moves overlapped; as they were, where L2BM has no room for that or nothing is gained."""
+    walk = _Walk(line, reach)
+    try:
+        found = walk.run()
+    except _NoRoom:
+        return line.nodes
+    return found if walk.clock.steps < Clock().run([s for n in line.nodes for s in n.statements]) else line.nodes
+
+
+class _NoRoom(Exception):
+    """A value finds no place in L2BM beside those that came early."""
+
+
+@dataclass(slots=True)
+class _Item:
+    """A statement. `load`: a move that may start early, behind the items up to `behind`; `store`: a move back that may be waited
+    for late. Other moves keep their tags and waits."""
+
+    number: int
+    node: int
+    statement: m.Statement
+    access: Access
+    steps: int = 0
+    load: bool = False
+    store: bool = False
+    behind: int = -1
+    ports: tuple[str, ...] = ()
+    duration: int = 0
+    values: tuple[tuple[int, int, Value], ...] = ()  # at an address of L2BM: the key of the value there, and the value
+
+
+class Line:
+    """A program in one line, and what is known of it whatever the reach."""
+
+    def __init__(self, nodes: Sequence[Node]):
+        self.nodes = nodes
+        self.items: list[_Item] = []
+        self.values = Values()
+        for j, node in enumerate(nodes):
+            self._add(j, node)
+        for item in self.items:
+            item.values = self.values.of(item.number)
+        self.at = np.cumsum([0, *(i.steps for i in self.items)])
+        self._find_order()
+
+    def _add(self, j: int, node: Node) -> None:
+        accesses = [access(s) for s in node.statements]
+        fixed = {tag for s, a in zip(node.statements, accesses) if isinstance(s, m.Loop) for tag in a.tags}
+        fixed |= {s.tag for s, a in zip(node.statements, accesses) if isinstance(s, m.Move) and a.anything}
+        moves: dict[int, list[Access]] = {}
+        first = len(self.items)
+        for s, a in zip(node.statements, accesses):
+            if isinstance(s, m.Nop) or (_is_wait(s) and not a.tags & fixed):
+                continue
+            item = _Item(len(self.items), j, s, a)
+            if isinstance(s, m.Move) and s.tag in fixed:
+                moves.setdefault(s.tag, []).append(a)
+            elif isinstance(s, m.Loop):
+                item.steps = Clock().run([s])
+                for tag in a.tags:
+                    moves.setdefault(tag, []).append(a)
+            elif isinstance(s, m.Move):
+                assert s.src is not None and s.dst is not None
+                item.load = s.src.space in (m.DRAM, m.PDM) and s.dst.space == m.L2BM
+                item.store = not item.load
+                form = form_of(s)
+                assert form is not None
+                item.ports, item.duration = ports_of(s, form), duration_of(s, form)
+            elif isinstance(s, m.Bundle):
+                item.steps = 1
+                for tag in a.tags:  # who waits for a move that keeps its tag touches what that does
+                    for other in moves.get(tag, ()):
+                        a.l2bm += [replace(t, whole=False) for t in other.l2bm]
+                        a.reads += other.reads
+                        a.writes += other.writes
+            self.items.append(item)
+        self.values.fragment((i.number, i.statement, i.access) for i in self.items[first:])
+
+    def _find_order(self) -> None:
+        """Behind which statement each move may start: the last that writes what it reads, or touches its part of the value in
+        L2BM, or of which nothing is known."""
+        written: dict[str, list[tuple[Place, int]]] = {}
+        touched: dict[int, list[tuple[int, Touch]]] = {}
+        barrier = -1
+        returns: set[int] = set()  # moves back that are read at once, and those that read them
+        for item in self.items:
+            keys = {key for _, key, _ in item.values}
+            if isinstance(item.statement, m.Move):
+                stores = [n for place in item.access.reads for b, n in written.get(place[0], ()) if meet(place, b)]
+                store = max(stores, default=-1)
+                if store >= 0 and self.at[item.number] - self.at[store] < CLOSE:
+                    returns |= {store, item.number}
+                if item.load:
+                    mine = [t for t in item.access.l2bm if t.writes]
+                    others = [n for key in keys for n, t in touched.get(key, ()) if any(t.meets(o) for o in mine)]
+                    item.behind = max([barrier, store, *others])
+            if item.access.anything:
+                barrier = item.number
+            for place in item.access.writes:
+                written.setdefault(place[0], []).append((place, item.number))
+            for key in keys:
+                touched.setdefault(key, []).extend((item.number, t) for t in item.access.l2bm)
+        self.returns = sorted(returns)
+
+    @cached_property
+    def opened(self) -> dict[int, list[_Item]]:
+        """Statement -> the moves that may start behind it."""
+        found: dict[int, list[_Item]] = {}
+        for item in self.items:
+            if item.load:
+                found.setdefault(item.behind, []).append(item)
+        return found
+
+    @cached_property
+    def crowd(self) -> np.ndarray:
+        """LW of L2BM that values have at each statement."""
+        found = np.zeros(len(self.items) + 1, int)
+        for value in self.distinct:
+            found[value.first] += value.size
+            found[value.last + 1] -= value.size
+        return np.cumsum(found)
+
+    @cached_property
+    def distinct(self) -> list[Value]:
+        return list({key: value for i in self.items for _, key, value in i.values}.values())
+
+
+@dataclass(slots=True)
+class _Flying:
+    """A move that nobody waited for yet; `touches` are at true places."""
+
+    tag: int
+    done: int
+    touches: list[Touch]
+    reads: list
+    writes: list
+
+
+class _Walk:
+    def __init__(self, line: Line, reach: int):
+        self.line, self.reach = line, reach
+        self.clock, self.hazards = Clock(), Hazards()
+        self.code: list[list[m.Statement]] = [[] for _ in line.nodes]
+        self.node = 0
+        self.crowd = line.crowd.copy()
+        self.started: set[int] = set()
+        self.open: list[_Item] = []  # what may start early, in order
+        self.shift: dict[int, int] = {}
+        self.live: list[tuple[int, int, int]] = []  # low, high, last item
+        self.flying: dict[int, _Flying] = {}
+        self.kept: dict[int, int] = {}  # tags of the fragment that are as they were -> true ones
+        self.recent: list[tuple[int, int]] = []  # step, steps until it is settled
 
     def run(self) -> list[Node]:
-        for j in range(1, len(self.code)):
-            self._late(j - 1)
-            self._early(j)
-        return [Node(name, tuple(code)) for name, code in zip(self.names, self.code)]
+        for item in self.line.items:
+            for load in self.line.opened.get(item.number - 1, ()):
+                insort(self.open, load, key=lambda i: i.number)
+            if item.number in self.started:
+                continue
+            if item.node != self.node:
+                self.node, self.kept = item.node, {}
+            self._start_early(item)
+            self._put(item)
+        self._wait(list(self.flying))
+        self._settle()
+        return [Node(n.name, tuple(code)) for n, code in zip(self.line.nodes, self.code)]
 
     # ---- moves that start early -------------------------------------------------------------------------------
 
-    def _early(self, j: int) -> None:
-        """The moves before the first loop of a fragment, one after the other."""
-        at = 0
-        while at < len(self.code[j]):
-            s = self.code[j][at]
-            if isinstance(s, m.Loop):
-                break
-            if isinstance(s, m.Move) and s.dst is not None and s.dst.space == m.L2BM and self._try(j, at, s):
-                continue  # it is gone from here
-            at += 1
+    def _start_early(self, item: _Item) -> None:
+        """Moves of what comes later, as long as the DRAMs would be idle before `item` is done."""
+        clock = self.clock
+        idle = min(clock.free(port) for port in PORTS)
+        ready = max([clock.now, *(self.flying[t].done for t in self._needed(item))])
+        until = ready + max(1, item.steps) * spec.CYCLES_PER_STEP
+        if idle >= until:
+            return
+        open_ = self.open
+        while open_ and open_[0].number <= item.number:
+            open_.pop(0)  # it starts now, where it stands
+        for load in open_[:AHEAD]:
+            if self.line.at[load.number] - self.line.at[item.number] > self.reach:
+                return
+            free = max(clock.free(port) for port in load.ports)
+            if free >= until:
+                continue
+            if any(meet(a, b) for f in self.flying.values() for a in load.access.reads for b in f.writes):
+                continue
+            if self._in_the_way(item, max(free, clock.now) + load.duration, ready):
+                continue
+            if len(self.flying) + len(self.kept) + 4 >= len(spec.MV_TAGS) or not self._room(load, item.number):
+                return
+            open_.remove(load)
+            self.started.add(load.number)
+            self._move(load)
 
-    def _try(self, j: int, at: int, move: m.Move) -> bool:
-        mine = self.of(move)
-        if mine.anything or any(self._meets(mine, self.of(s)) for s in self.code[j][:at]):
+    def _in_the_way(self, item: _Item, end: int, ready: int) -> bool:
+        """Whether a move that ends then is in the way of one that is needed at once; `item` begins when it is `ready`."""
+        returns = self.line.returns
+        at = int(np.searchsorted(returns, item.number))
+        if at == len(returns):
             return False
-        goals = list(self._goals(j, mine))
-        first = max(0, j - WINDOW)
-        before = self._steps(first, j + 1)
-        best: tuple[int, int, int] | None = None
-        for i, place in goals:
-            steps = self._steps_with(first, j + 1, (j, at), (i, place), move)
-            if steps < before and (best is None or steps < best[0]):
-                best = steps, i, place
-        if best is None:
-            return False
-        del self.code[j][at]
-        self.code[best[1]].insert(best[2], move)
+        steps = self.line.at[returns[at]] - self.line.at[item.number]
+        return end > ready + int(steps) * spec.CYCLES_PER_STEP
+
+    def _room(self, load: _Item, now: int) -> bool:
+        """Make a place for what a move brings from now on, if there is one."""
+        for _, key, value in load.values:
+            if key in self.shift:
+                continue
+            if self.crowd[now : value.first].max(initial=0) + value.size > spec.L2BM_LW:
+                return False
+            low = self._free_place(value, now, high_first=True)
+            if low is None:
+                return False
+            self.crowd[now : value.first] += value.size
+            self._place(key, value, low)
         return True
 
-    def _goals(self, j: int, mine: Access) -> Iterator[tuple[int, int]]:
-        """Places for a move in the fragments before: the earliest in each, and behind each loop and wait on the way."""
-        for i in range(j - 1, max(-1, j - 1 - WINDOW), -1):
-            code = self.code[i]
-            place = len(code)
-            stops = [place]
-            while place and not self._meets(mine, self.of(code[place - 1])):
-                place -= 1
-                if isinstance(code[place], m.Loop) or _waits(code[place]):
-                    stops.append(place)
-            yield from (
-                (i, stop) for stop in dict.fromkeys([place, *stops[1:4]]) if stop < len(code) or place == len(code)
-            )
-            if place:
+    # ---- places in L2BM ---------------------------------------------------------------------------------------
+
+    def _free_place(self, value: Value, now: int, high_first: bool = False) -> int | None:
+        """Where a value goes: no other is there; of such places the one whose moves back are done first."""
+        self.live = [entry for entry in self.live if entry[2] >= now]
+        size, offset = value.size, value.low % ALIGN
+        taken = sorted((low, high) for low, high, _ in self.live)
+        ends = [0, *(high for _, high in taken)]
+        starts = [*(low for low, _ in taken), spec.L2BM_LW]
+        busy = [(t.low, t.high, f.done) for f in self.flying.values() for t in f.touches if not t.writes]
+        places: set[int] = set()
+        for end in (*ends, *(high for _, high, _ in busy)):
+            places.add(-(-(end - offset) // ALIGN) * ALIGN + offset)
+        for start in (*starts, *(low for low, _, _ in busy)):
+            places.add((start - size - offset) // ALIGN * ALIGN + offset)
+        best: tuple[int, int] | None = None
+        for low in sorted(places, reverse=high_first):
+            high = low + size
+            if low < 0 or high > spec.L2BM_LW or any(low < b and a < high for a, b in taken):
+                continue
+            done = max([0, *(d for a, b, d in busy if low < b and a < high)])
+            if best is None or done < best[0]:
+                best = done, low
+            if done <= self.clock.now:
+                break
+        return None if best is None else best[1]
+
+    def _place(self, key: int, value: Value, low: int) -> None:
+        self.shift[key] = low - value.low
+        self.live.append((low, low + value.size, value.last))
+
+    def _settled(self, item: _Item) -> m.Statement:
+        """The statement at its true places in L2BM."""
+        if not item.values:
+            return item.statement
+        for _, key, value in item.values:
+            if key not in self.shift:
+                low = self._free_place(value, item.number)
+                if low is None:
+                    raise _NoRoom
+                self._place(key, value, low)
+        shifts = {addr: self.shift[key] for addr, key, _ in item.values}
+        if not any(shifts.values()):
+            return item.statement
+
+        def operand(o: m.Operand) -> m.Operand:
+            return replace(o, addr=o.addr + shifts[o.addr]) if o.space == m.L2BM else o
+
+        return next(iter(mapped([item.statement], operand)))
+
+    def _touches(self, item: _Item) -> list[Touch]:
+        if not item.access.l2bm:
+            return []
+        spans = [(v.low, v.high, self.shift.get(key)) for _, key, v in item.values]
+        found = []
+        for t in item.access.l2bm:
+            for low, high, shift in spans:
+                if shift is not None and low < t.high and t.low < high:
+                    found.append(replace(t, low=t.low + shift, high=t.high + shift))
+        return found
+
+    # ---- statements -------------------------------------------------------------------------------------------
+
+    def _put(self, item: _Item) -> None:
+        if isinstance(item.statement, m.Move):
+            self._move(item)
+            return
+        statement = self._retagged(item, self._settled(item))
+        needed = self._needed(item)
+        if isinstance(statement, m.Bundle):
+            self._bundle(statement, needed)
+            return
+        self._wait(needed)
+        if isinstance(statement, m.Loop):
+            self._settle()
+            self.hazards.forget()
+            self.recent = []
+        elif isinstance(statement, m.MaskLine):
+            self.hazards.mask = (statement.entry, statement.targets, statement.long2)
+        self._out(statement, item.steps)
+
+    def _move(self, item: _Item) -> None:
+        statement = self._settled(item)
+        assert isinstance(statement, m.Move)
+        self._wait(self._needed(item))
+        if statement.src is not None and statement.src.space == m.L2BM:
+            last = max((step for step, settled in self.recent if settled > 3), default=-TO_MOVE)
+            self._nop(last + TO_MOVE - self.hazards.now)
+        if not (item.load or item.store):
+            self._out(self._retagged(item, statement), 0)
+            return
+        tag = self._tag()
+        self._out(replace(statement, tag=tag), 0)
+        a = item.access
+        self.flying[tag] = _Flying(tag, self.clock.done(tag), self._touches(item), a.reads, a.writes)
+
+    def _needed(self, item: _Item) -> list[int]:
+        """The moves that have to be done before a statement."""
+        if item.access.anything or (isinstance(item.statement, m.Loop) and item.access.moves):
+            return list(self.flying)
+        a, found = item.access, []
+        mine = self._touches(item) if not isinstance(item.statement, m.Move) else []
+        for tag, f in self.flying.items():
+            if (
+                any((t.writes or o.writes) and t.meets(o) for t in mine for o in f.touches)
+                or any(meet(x, y) for x in a.reads for y in f.writes)
+                or any(meet(x, y) for x in a.writes for y in (*f.reads, *f.writes))
+            ):
+                found.append(tag)
+        return found
+
+    def _bundle(self, bundle: m.Bundle, needed: list[int]) -> None:
+        """A step, behind the empty steps that it needs; waits stand in these, and in itself."""
+        use = use_of(bundle, shape_of(bundle))
+        while True:
+            waits = [tag for tag in needed if tag in self.flying]
+            missing = max((h.steps for h in self.hazards.missing(use)), default=0)
+            room = 0 if use.tags else 1
+            if len(waits) > room:
+                self._wait(waits[:1])
+            elif missing:
+                self._nop(missing)
+            else:
+                break
+        tags = waits or ([] if use.tags else self._done(1))
+        for tag in tags:
+            bundle = replace(bundle, instructions=(*bundle.instructions, m.wait(tag)))
+            del self.flying[tag]
+        self.hazards.record(use, bundle)
+        if use.shape.networks or not use.shape.plain or use.writes:
+            units = [SETTLED.get(o.unit, 3) for o in use.opcodes]
+            self.recent = [r for r in self.recent[-4:] if r[0] + r[1] > self.hazards.now]
+            self.recent.append((self.hazards.now, max(units)))
+        self._out(bundle, 1)
+
+    def _done(self, count: int) -> list[int]:
+        """Moves that are done by now."""
+        return [tag for tag, f in self.flying.items() if f.done <= self.clock.now][:count]
+
+    def _wait(self, tags: Sequence[int]) -> None:
+        for tag in sorted(tags, key=lambda t: self.flying[t].done):
+            del self.flying[tag]
+            self._out(m.Bundle((m.wait(tag),)), 1)
+
+    def _nop(self, count: int) -> None:
+        while count > 0:
+            for tag in self._done(1):
+                self._wait([tag])
+                count -= 1
+                break
+            else:
+                self._out(m.Nop(count), count)
                 return
 
-    # ---- waits that come late ---------------------------------------------------------------------------------
+    def _settle(self) -> None:
+        """Empty steps until nothing that comes can be too early."""
+        self._nop(max((step + settled for step, settled in self.recent), default=0) - self.hazards.now)
 
-    def _late(self, i: int) -> None:
-        """The last waits of a fragment, for moves back, go into the fragments behind it."""
-        code = self.code[i]
-        at = len(code) - 1
-        while at >= 0 and (isinstance(code[at], m.Nop) or _waits(code[at])):
-            if _waits(code[at]):
-                self._sink(i, at)
-            at -= 1
+    def _out(self, statement: m.Statement, steps: int) -> None:
+        self.code[self.node].append(statement)
+        self.clock.run((statement,))
+        self.hazards.now += steps
 
-    def _sink(self, i: int, at: int) -> None:
-        wait = self.code[i][at]
-        tag = next(iter(_waits(wait)))
-        moves = [s for s in _flat(self.code[i][:at]) if isinstance(s, m.Move) and s.tag == tag]
-        if (
-            not moves
-            or any(s.src is None or s.src.space != m.L2BM for s in moves)
-            or any(isinstance(s, m.Loop) and tag in self.of(s).tags for s in self.code[i])
-        ):
-            return
-        mine = [self.of(move) for move in moves[-1:]]
-        last = min(len(self.code) - 1, i + WINDOW)
-        goal = None
-        for j in range(i + 1, last + 1):
-            place = 0
-            code = self.code[j]
-            while place < len(code) and not any(self._meets(a, self.of(code[place]), True) for a in mine):
-                place += 1
-            goal = j, place
-            if place < len(code):
-                break
-        if goal is None or goal == (i + 1, 0):
-            return
-        before = self._steps(i, goal[0] + 1)
-        del self.code[i][at]
-        self.code[goal[0]].insert(goal[1], wait)
-        if self._steps(i, goal[0] + 1) >= before:
-            del self.code[goal[0]][goal[1]]
-            self.code[i].insert(at, wait)
+    # ---- tags -------------------------------------------------------------------------------------------------
 
-    # ---- what meets -------------------------------------------------------------------------------------------
+    def _tag(self) -> int:
+        taken = {*self.flying, *self.kept.values()}
+        for tag in spec.MV_TAGS:
+            if tag not in taken:
+                return tag
+        self._wait([min(self.flying, key=lambda t: self.flying[t].done)])
+        return self._tag()
 
-    def _meets(self, mine: Access, other: Access, waiting: bool = False) -> bool:
-        """Whether a move may not pass a statement. `waiting`: nor may the wait for it."""
-        if other.anything or mine.tags & other.tags:
-            return True
-        if any(_overlap(a, b) for a in mine.l2bm for b in other.l2bm):
-            return True
-        pairs = [*((a, b) for a in mine.reads for b in other.writes)]
-        pairs += [(a, b) for a in mine.writes for b in (*other.reads, *other.writes)]
-        return any(self._same(a, b) for a, b in pairs)
+    def _retagged(self, item: _Item, statement: m.Statement) -> m.Statement:
+        """With true tags, where the fragment's own stay with their moves and waits."""
+        if not item.access.tags:
+            return statement
+        for tag in sorted(item.access.tags - self.kept.keys()):
+            self.kept[tag] = self._tag()
 
-    def _same(self, a: Place, b: Place) -> bool:
-        if a[0] == b[0]:
-            return _overlap(a[1:], b[1:])
-        return {self.kinds.get(a[0], ""), self.kinds.get(b[0], "")} <= {"input", "output"}
+        def operand(o: m.Operand) -> m.Operand:
+            return replace(o, addr=self.kept[o.addr]) if o.space == m.TAG else o
 
-    def of(self, s: m.Statement) -> Access:
-        found = self._known.get(id(s))
-        if found is None or found[0] is not s:
-            found = self._known[id(s)] = (s, access(s))
-        return found[1]
-
-    # ---- steps ------------------------------------------------------------------------------------------------
-
-    def _steps(self, first: int, last: int) -> int:
-        return Clock().run([s for code in self.code[first:last] for s in code])
-
-    def _steps_with(self, first: int, last: int, source: tuple[int, int], goal: tuple[int, int], move: m.Move) -> int:
-        statements: list[m.Statement] = []
-        for i in range(first, last):
-            code = self.code[i]
-            if i == source[0]:
-                code = [*code[: source[1]], *code[source[1] + 1 :]]
-            elif i == goal[0]:
-                code = [*code[: goal[1]], move, *code[goal[1] :]]
-            statements += code
-        return Clock().run(statements)
+        return next(iter(mapped([statement], operand, lambda tag: self.kept.get(tag, tag))))
 
 
-# ---- accesses -----------------------------------------------------------------------------------------------------
-
-
-def access(s: m.Statement, moves: Mapping[int, Sequence[Access]] | None = None) -> Access:
-    """What a statement touches outside the PEs. `moves`: those of its fragment by tag; who waits for one touches what it does,
-    as only then the data are there."""
-    found = Access()
-    _collect(s, (), found)
-    for tag in sorted(found.tags) if moves else ():
-        if not isinstance(s, m.Move):
-            for other in moves.get(tag, ()):  # type: ignore[union-attr]
-                found.l2bm += other.l2bm
-                found.reads += other.reads
-                found.writes += other.writes
-    return found
-
-
-def _by_tag(statements: Iterable[m.Statement], counts: tuple[int, ...] = ()) -> dict[int, list[Access]]:
-    found: dict[int, list[Access]] = {}
-    for s in statements:
-        if isinstance(s, m.Loop):
-            for tag, inner in _by_tag(s.body, (*counts, s.count)).items():
-                found.setdefault(tag, []).extend(inner)
-        elif isinstance(s, m.Move) and s.tag:
-            one = Access()
-            _collect(s, counts, one)
-            found.setdefault(s.tag, []).append(one)
-    return found
-
-
-def _collect(s: m.Statement, counts: tuple[int, ...], found: Access) -> None:
-    if isinstance(s, m.Loop):
-        for inner in s.body:
-            _collect(inner, (*counts, s.count), found)
-    elif isinstance(s, m.Move):
-        _collect_move(s, counts, found)
-    elif isinstance(s, m.Bundle):
-        use = use_of(s)
-        found.tags.update(use.tags)
-        for r in (*use.l2_reads, *use.l2_writes):
-            strides = r.operand.strides if r.operand is not None else ()
-            found.l2bm.append(_span(r.start, r.length, strides, counts))
-        if any(opcode.unit == "dar" or opcode.operation == "l2bmdars" for opcode in use.opcodes):
-            found.anything = True
-
-
-def _collect_move(s: m.Move, counts: tuple[int, ...], found: Access) -> None:
-    form = form_of(s)
-    found.tags.add(s.tag)
-    if form is None or s.src is None or s.dst is None:
-        found.anything = True
-        return
-    for side, operand, writes in ((form.source, s.src, False), (form.destination, s.dst, True)):
-        first, last = _span(operand.addr, side.size(s.size), operand.strides, counts)
-        if operand.space == m.L2BM:
-            found.l2bm.append((first, last))
-        elif operand.space == m.PDM or (operand.space == m.DRAM and operand.symbol):
-            (found.writes if writes else found.reads).append((operand.symbol or PDM, first, last))
-        else:
-            found.anything = True
-
-
-def _span(start: int, length: int, strides: Sequence[int], counts: Sequence[int]) -> Span:
-    low = start + sum(min(0, stride * (count - 1)) for stride, count in zip(strides, counts))
-    high = start + length + sum(max(0, stride * (count - 1)) for stride, count in zip(strides, counts))
-    return low, high
-
-
-def _overlap(a: Sequence[int], b: Sequence[int]) -> bool:
-    return a[0] < b[1] and b[0] < a[1]
-
-
-def _waits(s: m.Statement) -> tuple[int, ...]:
-    """The tags of a statement that does nothing but wait."""
-    if not isinstance(s, m.Bundle) or any(i.mnemonic != "wait" for i in s.instructions):
-        return ()
-    return tuple(i.operands[0].addr for i in s.instructions)  # type: ignore[union-attr]
-
-
-def _flat(statements: Iterable[m.Statement]) -> Iterator[m.Statement]:
-    for s in statements:
-        if isinstance(s, m.Loop):
-            yield from _flat(s.body)
-        else:
-            yield s
-
-
-# ---- places and tags ----------------------------------------------------------------------------------------------
-
-
-def _shifted(nodes: list[Node]) -> list[Node]:
-    """Each fragment's L2BM addresses behind those of the one before it, or in front of them, where both fit."""
-    found: list[Node] = []
-    before: Span = (0, 0)
-    for node in nodes:
-        low, high = _extent(node.statements)
-        shift = 0
-        if high > low and _overlap((low, high), before):
-            behind = -(-(before[1] - low) // SHIFT) * SHIFT
-            if high + behind <= spec.L2BM_LW:
-                shift = behind
-        if shift:
-            code = mapped(node.statements, partial(_moved, shift))
-            node = replace(node, statements=tuple(code))
-        if high > low:
-            before = (low + shift, high + shift)
-        found.append(node)
-    return found
-
-
-def _extent(statements: Sequence[m.Statement]) -> Span:
-    spans = [span for s in statements for span in access(s).l2bm]
-    return (min(a for a, _ in spans), max(b for _, b in spans)) if spans else (0, 0)
-
-
-def _renamed(nodes: list[Node]) -> list[Node]:
-    """Each fragment's tags other than those of the fragments that its moves may pass, as far as there are tags."""
-    found: list[Node] = []
-    recent: list[set[int]] = []
-    for node in nodes:
-        mine = sorted({tag for s in node.statements for tag in access(s).tags if tag})
-        taken: set[int] = set()
-        for tags in reversed(recent[-WINDOW:]):
-            if len(taken | tags) + len(mine) <= TAGS:
-                taken |= tags
-        free = [tag for tag in spec.MV_TAGS if tag not in taken]
-        names = {0: 0, **dict(zip(mine, free))}
-        code = mapped(node.statements, partial(_retagged, names), names.__getitem__)
-        found.append(replace(node, statements=tuple(code)))
-        recent.append(set(names.values()) - {0})
-    return found
-
-
-def _moved(by: int, o: m.Operand) -> m.Operand:
-    return replace(o, addr=o.addr + by) if o.space == m.L2BM else o
-
-
-def _retagged(names: Mapping[int, int], o: m.Operand) -> m.Operand:
-    return replace(o, addr=names[o.addr]) if o.space == m.TAG else o
+def _is_wait(s: m.Statement) -> bool:
+    return isinstance(s, m.Bundle) and all(i.mnemonic == "wait" for i in s.instructions)

@@ -15,7 +15,7 @@ class ScheduleOptions:
     costs that were counted before; `helpers`: who counts beside this process. `watch` may end the search. `sram_budget`: the part
     of each LM that may be used. `beam_*`: of the search for an order: candidates that go on, turns at most (-1: no limit), and
     turns without a better one after which it ends. `sa_steps`: rounds of annealing; `sa_chains`: how many annealings. `merge`:
-    neighbouring nodes overlap (pipeline/ops/overlap.py)."""
+    nodes overlap (pipeline/ops/overlap.py)."""
 
     scheduler: str = "always_from_dram"
     measure: Measure | None = None

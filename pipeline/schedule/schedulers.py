@@ -8,7 +8,8 @@ from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.placed import VIEW, Placed
 from mlsdk.pipeline.ir.plan import Home, Plan, Step
 from mlsdk.pipeline.ops.emitters.home import GRAIN, LM
-from mlsdk.pipeline.ops.link import link
+from mlsdk.pipeline.ops.link import with_overlap
+from mlsdk.pipeline.ops.overlap import REACHES
 from mlsdk.pipeline.ops.simulation import Simulation
 from mlsdk.pipeline.schedule.addresses import assign
 from mlsdk.pipeline.schedule.always_from_dram import always_from_dram
@@ -65,7 +66,7 @@ def schedule(placed: Placed, options: ScheduleOptions | None = None, record: Rec
 
 def _plan(placed: Placed, steps: tuple[Step, ...], options: ScheduleOptions) -> Plan:
     slots, segments = assign(placed, steps, SCHEDULERS[options.scheduler] is not always_from_dram)
-    return Plan(options.scheduler, steps, slots, segments, options.merge)
+    return Plan(options.scheduler, steps, slots, segments, REACHES[0] if options.merge else 0)
 
 
 #: of the steps of the best schedule, how many more another may take to be looked at with its nodes overlapping
@@ -79,13 +80,9 @@ def _best(placed: Placed, problem: Problem, tried: Sequence[Schedule], options: 
         best = next(s for s in tried if s.steps == least)
         return _plan(placed, steps_of(placed, problem, best), options)
     assert options.measure is not None
-    found: dict[tuple[Step, ...], tuple[int, Plan]] = {}
-    for s in tried:
-        steps = steps_of(placed, problem, s)
-        if s.steps <= NEAR * least and steps not in found:
-            plan = _plan(placed, steps, options)
-            found[steps] = options.measure(link(placed, plan)[0].statements)[0], plan
-    return min(found.values(), key=lambda f: f[0])[1]
+    near = [_plan(placed, steps_of(placed, problem, s), options) for s in tried if s.steps <= NEAR * least]
+    found = [with_overlap(placed, plan, options.measure) for plan in {plan.steps: plan for plan in near}.values()]
+    return min(found, key=lambda f: f[0])[1]
 
 
 def steps_of(placed: Placed, problem: Problem, schedule: Schedule) -> tuple[Step, ...]:
