@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlsdk.errors import EmitError
+from mlsdk.errors import EmitError, LayoutError
 from mlsdk.pipeline.ir.graph import Node
-from mlsdk.pipeline.ir.layout import EXTENT, L2B, Sub
+from mlsdk.pipeline.ir.layout import EXTENT, L2B, PE, Layout, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.planes import Plane, Split, plane_scheme
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme
@@ -166,6 +166,7 @@ def conv(planner: Planner, node: Node) -> None:
     shape, shape_w, out = planner.shape(x), planner.shape(w), planner.shape(node.outputs[0])
     window = window_of(node, shape[2:], shape_w[2:])
     groups = int(attributes(node)["group"])
+    apart = 1  # groups of the filters that are one for the products
     if len(shape) > 4:
         if groups == 1 or shape_w[1] == 1 or planner.is_constant(w):
             conv_of_volume(planner, node, window, groups)
@@ -175,13 +176,12 @@ def conv(planner: Planner, node: Node) -> None:
     if groups > 1 and shape_w[1] == 1 and _depthwise(planner, node, window, x, w, bias):
         return
     if groups > 1:
-        merged = _merge(shape_w, groups)
-        if merged != groups and not planner.is_constant(w):
-            by_product(planner, node, window)
-            return
-        if merged != groups:
-            w, groups = _dense(planner, w, groups, merged), merged
-            shape_w = planner.shape(w)
+        times = _together(shape_w, groups)
+        if times > 1 and planner.is_constant(w):
+            w = _dense(planner, w, groups, times)
+        elif times > 1:
+            apart = times
+        groups = -(-groups // times)
     half = planner.halves and planner.device_dtype(x) != "double"
     deep = _to_depth(planner, node, window, "half" if half else planner.device_dtype(x))
     if deep is not None:
@@ -209,7 +209,7 @@ def conv(planner: Planner, node: Node) -> None:
     if not _fits(plane, y, found, UNIT[mode.name], dtypes, BIAS_WORDS // mode.acc_words):
         by_product(planner, replace(node, inputs=(source, *node.inputs[1:])), window)
         return
-    weights = _weights(planner, node, w, w_dtype, mode, scheme, split, plane, groups)
+    weights = _weights(planner, node, w, w_dtype, mode, scheme, split, plane, groups, apart)
     inputs = [source, weights, ""]
     fused = bias is not None and _fusable(planner, bias, dtype, shape_w[0])
     if bias is not None and fused:
@@ -272,32 +272,81 @@ def _weights(
     split: Split,
     plane: Plane,
     groups: int,
+    apart: int,
 ) -> str:
-    """The weights in the order in which they stream: every channel part of the input padded to whole local blocks."""
+    """The weights in the order in which they stream: every channel part of the input padded to whole local blocks. `apart`:
+    how many groups of theirs each of the `groups` is made of."""
     shape = planner.shape(w)
     channels = plane.split.channels * plane.blocks * BLOCK // groups
     copied = [Sub(d.n, d.level, d.stride) for d in _copies(scheme, split)]
     layout = weights_layout(
         mode, channels, shape[0], n_digits=scheme.axes[1], n_first=True, taps=shape[2:], copied=copied
     )
+    if apart > 1:
+        w = _spread_out(planner, node, w, apart, layout, dtype)
     return planner.want_layout(w, layout, dtype, reason=f"weights of {node.op}")
 
 
-def _merge(shape_w: tuple[int, ...], groups: int) -> int:
-    """Into how many groups of whole lane blocks they can be gathered; one if there is no other way."""
-    inputs, outputs = shape_w[1], shape_w[0] // groups
-    for merged in range(groups, 1, -1):
-        times = groups // merged
-        if groups % merged == 0 and inputs * times % BLOCK == 0 and outputs * times % BLOCK == 0:
-            return merged
-    return 1
+def _spread_out(planner: Planner, node: Node, w: str, times: int, layout: Layout, dtype: str) -> str:
+    """Filters that live on the board as those of `times` larger groups: repeated, and zero between those that are apart. An
+    input lies so that its copies are the repetitions, and nothing has to move."""
+    out, each, *taps = planner.shape(w)
+    dense = (out, each * times, *taps)
+    own = np.arange(out) * int(attributes(node)["group"]) // out % times  # of each filter, its part of the lanes
+    mask = np.zeros((out, times, each, *taps), np.float32)
+    mask[np.arange(out), own] = 1
+    factor = planner.new_constant(f"{w}.apart", mask.reshape(dense))
+    small, scheme = _repeating(layout, each), _scheme_of(layout, dtype)
+    if small is None or scheme is None or not planner.free(w):
+        repeats = planner.new_constant(f"{node.name}.repeats", np.array([1, times, *(1 for _ in taps)], np.int64))
+        tiled = planner.apply(node, "Tile", (w, repeats), dense)
+        return planner.apply(node, "Mul", (tiled, factor), dense)
+    planner.place_input(w, small, None, dtype, f"weights of {node.op}, repeated")
+    tiled = planner.temporary(w, dense)
+    planner.view(Node(planner.fresh(f"{node.name}.Tile"), "Tile", (w,), (tiled,)), w, scheme)
+    return planner.apply(node, "Mul", (tiled, factor), dense)
 
 
-def _dense(planner: Planner, w: str, groups: int, merged: int) -> str:
+def _scheme_of(layout: Layout, dtype: str) -> Scheme | None:
+    try:
+        return Scheme.of(layout, dtype)
+    except LayoutError:
+        return None
+
+
+def _repeating(layout: Layout, each: int) -> Layout | None:
+    """The layout of weights of which `each` lanes are stored, over and over where others lie in `layout`; None where the copies
+    would not be in other PEs."""
+    lanes, kept = list(layout.axes[1]), list[Sub]()
+    while each > 1:
+        digit = lanes.pop()
+        if each % digit.n and digit.n % each:
+            return None
+        inner = min(each, digit.n)
+        kept.insert(0, Sub(inner, digit.level, digit.stride))
+        if digit.n > inner:
+            lanes.append(Sub(digit.n // inner, digit.level, digit.stride * inner))
+        each //= inner
+    if any(digit.level != PE for digit in lanes):
+        return None
+    return Layout((layout.axes[0], tuple(kept), *layout.axes[2:]), (*layout.broadcast, *lanes))
+
+
+def _together(shape_w: tuple[int, ...], groups: int) -> int:
+    """How many groups of channels are gathered into one, so that each has whole lane blocks; the last may be less."""
+    sizes = (shape_w[1], shape_w[0] // groups)
+    for times in range(1, groups):
+        merged = -(-groups // times)
+        if all(n * times % BLOCK == 0 and -(-groups * n // BLOCK) * BLOCK == merged * times * n for n in sizes):
+            return times
+    return groups
+
+
+def _dense(planner: Planner, w: str, groups: int, times: int) -> str:
     """Weights of few channels a group as weights of larger groups, zero between those that were apart."""
     small = planner.data(w)
     assert small is not None
-    out, each, times = small.shape[0], small.shape[1], groups // merged
+    out, each = small.shape[:2]
     dense = np.zeros((out, each * times, *small.shape[2:]), small.dtype)
     for o in range(out):
         g = o * groups // out % times
