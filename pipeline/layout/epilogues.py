@@ -1,7 +1,7 @@
 """Nodes that a window operation computes on its way: the elementwise ones behind it, one after another, whose other operands are
 numbers, values of channels, or one more plane that lies like the result.
 
-A normalisation by known statistics is a factor and a shift of each channel; these are computed before, once for all places.
+A normalisation by known statistics is a factor and a shift of each channel, which the operation computes first.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.placed import LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme
 from mlsdk.pipeline.layout.fusing import MOST_STEPS, moved_step, word_of
-from mlsdk.pipeline.layout.normalizing import Steps, factor_and_shift
 from mlsdk.pipeline.layout.pointwise import KEEPS_ZERO, gelu_of, limits_of
-from mlsdk.pipeline.ops.emitters.epilogue import PLANE, VECTOR, Form
+from mlsdk.pipeline.ops.emitters.epilogue import FACTOR, PLANE, SHIFT, VECTOR, Form
 from mlsdk.pipeline.ops.emitters.fused import has_kernel_of_halves, number_step, step_of
 from mlsdk.pipeline.ops.table import attributes
 
@@ -32,14 +31,12 @@ if TYPE_CHECKING:
 CHOSEN: dict[str, Callable[[Any, Node], tuple[str, Node] | None]] = {"Clip": limits_of, "Gelu": gelu_of}
 #: the signs of limits between which zero is
 LIMITS = {"low": -1, "high": 1}
-#: parts of a normalisation that are values of its channels
-FACTOR, SHIFT = ".factor", ".shift"
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Nodes that follow each other, as steps of one formula. `operands`: (kind, value, or part of a normalisation, and its node),
-    those of the steps behind the result of the operation itself, which is number 0."""
+    """Nodes that follow each other, as steps of one formula. `operands`: (kind, its name, the node of a normalisation), in
+    the order of the steps, behind the result of the operation itself, which is number 0."""
 
     nodes: tuple[Node, ...] = ()
     steps: tuple[str, ...] = ()
@@ -87,9 +84,14 @@ class Target:
     def form(self, chain: Chain) -> Form:
         halves = chain.halves and self.dtype == "half"
         raw = "half" if halves else self.compute
-        dtypes = tuple(self.compute if kind == VECTOR else self.dtype for kind, _, _ in chain.operands)
+        dtypes = tuple(self.dtype if kind == PLANE else self.compute for kind, _, _ in chain.operands)
         steps = tuple(_of_halves(step) for step in chain.steps) if halves else chain.steps
-        return Form(steps, tuple(kind for kind, _, _ in chain.operands), raw, dtypes, self.dtype, self.constants)
+        kinds = tuple(kind for kind, _, _ in chain.operands)
+        return Form(steps, kinds, raw, dtypes, self.dtype, self.constants, _epsilons(chain))
+
+
+def _epsilons(chain: Chain) -> tuple[float, ...]:
+    return tuple(float(attributes(node)["epsilon"]) for kind, _, node in chain.operands if kind == FACTOR)
 
 
 def _of_halves(step: str) -> str:
@@ -200,11 +202,10 @@ def _normalised(planner: Planner, target: Target, chain: Chain, name: str, node:
     channels = planner.shape(name)[1]
     if not all(_reachable(planner, target, each) and _clean(planner, each, channels) for each in node.inputs[1:]):
         return None
-    for op, part in (("Mul", FACTOR), ("Add", SHIFT)):
-        like = Node(node.name, op, (name, part), node.outputs)
-        step = step_of(op, like, [target.compute])
+    for op, kind in (("Mul", FACTOR), ("Add", SHIFT)):
+        step = step_of(op, Node(node.name, op, (name, kind), node.outputs), [target.compute])
         assert step is not None
-        chain = chain.with_step(step, [None, (VECTOR, part, node)], {})
+        chain = chain.with_step(step, [None, (kind, node.name, node)], {})
     return replace(chain, nodes=(*chain.nodes, node), halves=False)
 
 
@@ -214,22 +215,18 @@ def _normalised(planner: Planner, target: Target, chain: Chain, name: str, node:
 def realised(planner: Planner, target: Target, chain: Chain) -> tuple[dict[str, Any], list[str]]:
     """The attributes that say what to do, and the operands, placed."""
     form = target.form(chain)
-    parts: dict[tuple[str, str], str] = {}
-    inputs = []
+    inputs: list[str] = []
     for kind, name, node in chain.operands:
-        if kind == PLANE:
-            inputs.append(name)
-            continue
-        if node is not None:
-            if (node.name, name) not in parts:
-                given = [_vector(planner, target, each) for each in node.inputs[1:]]
-                factor, shift = factor_and_shift(Steps(planner, node), *given)
-                parts |= {(node.name, FACTOR): factor, (node.name, SHIFT): shift}
-            name = parts[node.name, name]
-        inputs.append(_vector(planner, target, name))
+        given = {PLANE: (), VECTOR: (name,), FACTOR: node.inputs[1:] if node is not None else (), SHIFT: ()}[kind]
+        inputs += [name] if kind == PLANE else [_vector(planner, target, each) for each in given]
     for node in chain.nodes:
         planner.taken.add(node.name)
-    return {"epilogue": form.steps, "operands": form.operands, "raw": form.raw}, inputs
+    return {
+        "epilogue": form.steps,
+        "operands": form.operands,
+        "epsilons": form.epsilons,
+        "raw": form.raw,
+    }, inputs
 
 
 def _vector(planner: Planner, target: Target, name: str) -> str:

@@ -137,15 +137,10 @@ def batch_norm(planner: Planner, node: Node) -> None:
 def _known_statistics(steps: Steps) -> None:
     """A factor and a shift for each channel, and one pass over x, halves as they are: the formula that torch has, too."""
     x = steps.node.inputs[0]
-    channels = [_of_channels(steps, name) for name in steps.node.inputs[1:]]
-    factor, shift = factor_and_shift(steps, *channels)
-    steps.last("Add", steps.once(steps("Mul", x, factor, dtype_of=channels[0])), shift)
-
-
-def factor_and_shift(steps: Steps, scale: str, bias: str, mean: str, variance: str) -> tuple[str, str]:
-    """What a normalisation by known statistics multiplies with, and what it adds then."""
+    scale, bias, mean, variance = (_of_channels(steps, name) for name in steps.node.inputs[1:])
     factor = steps("Mul", steps.once(steps.inverse(variance)), scale)
-    return factor, steps("Sub", bias, steps.once(steps("Mul", mean, factor)))
+    shift = steps("Sub", bias, steps.once(steps("Mul", mean, factor)))
+    steps.last("Add", steps.once(steps("Mul", x, factor, dtype_of=mean)), shift)
 
 
 def _of_channels(steps: Steps, name: str) -> str:

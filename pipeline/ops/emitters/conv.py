@@ -61,6 +61,8 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     flow = windows.Flow(asm, window, tiles, segments, x, y)
     weights.bring()
     once.finish()
+    if epilogue is not None:
+        epilogue.begin()
     for number in range(len(tiles)):
         for segment in segments:
             patch = Patch(window, segment, unit)

@@ -8,8 +8,8 @@ A MAB has the results of a segment in LM1, and leaves what becomes of them in LM
     L2BM, LM0     the rows of the plane, where the result's rows go later: each MAB has whole rows and takes its own columns
 
 The attributes of the node say what to do: `epilogue`, the steps of the formula (`fused.py`), whose first operand is the result
-and whose others are the node's inputs from FIRST on; `operands`, VECTOR or PLANE for each of these; `raw`, the dtype in which
-the operation leaves its results.
+and whose others are the node's inputs from FIRST on; `operands`, what each of these is; `epsilons`, those of normalisations;
+`raw`, the dtype in which the operation leaves its results.
 """
 
 from __future__ import annotations
@@ -38,13 +38,18 @@ from mlsdk.pipeline.ops.emitters.elementwise import (
 )
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.fused import Fused
+from mlsdk.pipeline.ops.emitters.statistics import MOST, Normalisation
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, pipeline, start_download
 from mlsdk.pipeline.ops.emitters.window import LB_ROWS, LB_ROWS_SIZE, Columns, Window
 from mlsdk.pipeline.ops.emitters.window import Rows as Tile
 from mlsdk.pipeline.ops.emitters.woven import Room
 
 VECTOR, PLANE = "vector", "plane"
+FACTOR, SHIFT = "factor", "shift"  # of a normalisation; the node reads its scale, bias, mean and variance instead
 FIRST = 3  # input of the node: behind what slides, weights and bias
+#: inputs of the node for each
+INPUTS = {VECTOR: 1, PLANE: 1, FACTOR: 4, SHIFT: 0}
+LB_FREE = 0  # of L1BM, before the first tile
 LB_ONCE, LB_ONCE_SIZE = 7168, 1024  # of L1BM, for a bias and the values of channels
 BASES = 8  # words of GRF1: where the MABs' columns of the plane begin
 #: first word and LW of the operands in the GRFs
@@ -63,6 +68,7 @@ class Form:
     dtypes: tuple[str, ...]  # of the operands
     out: str
     constants: tuple[str, ...]
+    epsilons: tuple[float, ...] = ()
 
     @property
     def homes(self) -> tuple[str, ...]:
@@ -72,7 +78,7 @@ class Form:
 
     @property
     def vectors(self) -> int:
-        return self.operands.count(VECTOR)
+        return len(self.operands) - self.operands.count(PLANE)
 
     @property
     def compute(self) -> str:
@@ -104,11 +110,13 @@ class Form:
         blocks, widest = window.y.blocks, Columns(0, min(columns, window.y.shape[3]))
         plane = blocks * _stored(window, widest) * QUAD_LW[self.out] if PLANE in self.operands else 0
         results = widest.groups * blocks * 4
-        once = (self.vectors + with_bias) * -(-blocks * QUAD_LW[self.compute] * 4 // 64) * 64
+        channels = blocks * QUAD_LW[self.compute]
+        once = (self.vectors + with_bias) * -(-channels * 4 // 64) * 64
         return (
             plane + results * QUAD_LW[self.out] <= LM_LW
             and results * QUAD_LW[self.raw] <= LM_LW
             and once <= LB_ONCE_SIZE
+            and (channels <= MOST or not self.epsilons)
             and self.operands.count(PLANE) <= 1
             and self.together(window, widest.groups) > 0
         )
@@ -120,8 +128,10 @@ def form_of(call: Call, constants: tuple[str, ...]) -> Form | None:
     if not steps:
         return None
     operands = cast("tuple[str, ...]", call.node.attrs["operands"])
-    dtypes = tuple(t.dtype for t in call.inputs[FIRST:] if t is not None)
-    return Form(steps, operands, str(call.node.attrs["raw"]), dtypes, call.outputs[0].dtype, constants)
+    raw, epsilons = str(call.node.attrs["raw"]), cast("tuple[float, ...]", call.node.attrs["epsilons"])
+    compute = "double" if raw == "double" else "single"
+    dtypes = tuple(call.outputs[0].dtype if kind == PLANE else compute for kind in operands)
+    return Form(steps, operands, raw, dtypes, call.outputs[0].dtype, constants, epsilons)
 
 
 def _stored(window: Window, columns: Columns) -> int:
@@ -134,12 +144,15 @@ class Epilogue:
 
     def __init__(self, asm: Asm, call: Call, form: Form, window: Window):
         self.asm, self.form, self.window = asm, form, window
-        self.tensors = [t for t in call.inputs[FIRST:] if t is not None]
-        self.plane = next((t for t, kind in zip(self.tensors, form.operands) if kind == PLANE), None)
+        inputs = iter(t for t in call.inputs[FIRST:] if t is not None)
+        #: of each operand; those of a normalisation stand with its factor
+        self.tensors = [[next(inputs) for _ in range(INPUTS[kind])] for kind in form.operands]
+        self.plane: Tensor | None = next((t[0] for t, kind in zip(self.tensors, form.operands) if kind == PLANE), None)
         self.program = form.program()
         self.constants: dict[str, np.ndarray] = {}
         self.vectors: dict[int, int] = {}  # operand -> where in L1BM
         self.bases: dict[int, int] = {}  # groups of a segment -> word of GRF1
+        self.norms: list[Normalisation] = []
         self._places: dict[int, int] = {}  # constant -> its number
         self._coming: list[int] = []
 
@@ -147,12 +160,24 @@ class Epilogue:
 
     def prepare(self, once: windows.Once, segments: Sequence[Columns], lb: int) -> None:
         """Bring what stays: values of channels to L1BM from `lb` on, tables, constants. Nothing else is in L2BM yet."""
-        for index, (tensor, kind) in enumerate(zip(self.tensors, self.form.operands)):
+        count = self.window.y.blocks * QUAD_LW[self.form.compute]
+        for index, kind in enumerate(self.form.operands):
             if kind == VECTOR:
-                self.vectors[index] = lb
-                lb = windows.load_once(once, tensor, lb)
-        if lb > LB_ONCE + LB_ONCE_SIZE:
-            raise EmitError("the values of an epilogue's channels do not fit L1BM; share out more channels")
+                self.vectors[index], lb = lb, windows.load_once(once, self.tensors[index][0], lb)
+            elif kind != PLANE:
+                self.vectors[index], lb = lb, lb + -(-count * 4 // 64) * 64
+        low = LB_FREE
+        for number, index in enumerate(i for i, kind in enumerate(self.form.operands) if kind == FACTOR):
+            found = []
+            for tensor in self.tensors[index]:
+                found.append(low)
+                low = windows.load_once(once, tensor, low)
+            to, epsilon = (self.vectors[index], self.vectors[index + 1]), self.form.epsilons[number]
+            scale, bias, mean, variance = found
+            norm = Normalisation(
+                (scale, bias, mean, variance), to, count, self.form.compute, epsilon, self.form.constants
+            )
+            self.norms.append(norm)
         for segment in segments if self.plane is not None else ():
             if segment.groups not in self.bases:
                 self.bases[segment.groups] = BASES + 2 * len(self.bases)
@@ -165,9 +190,17 @@ class Epilogue:
             for woven in self.program.cut(count):
                 for word, memories in woven.held.items():
                     held.setdefault(word, set()).update(SPACE[memory] for memory in memories)
+        for norm in self.norms:
+            for word, memories in norm.held:
+                held.setdefault(word, set()).update(SPACE[memory] for memory in memories)
         words = {SPACE[memory]: word for memory, word in CONSTANTS.items()}
         self.constants |= load_constants(self.asm, held, words, windows.LC_FREE, "numbers")
         self._places = {word: 2 * i for i, word in enumerate(held)}
+
+    def begin(self) -> None:
+        """When all that was brought is there."""
+        for norm in self.norms:
+            norm.emit(self.asm, self._places)
 
     def _items(self, segment: Columns, blocks: range) -> int:
         return len(blocks) * segment.groups * self._parts
@@ -203,7 +236,7 @@ class Epilogue:
             places = self.form.place(len(blocks), segment.groups)
             assert places is not None
             for index, lb in self.vectors.items():
-                self._channels(blocks, lb, self.tensors[index], self.form.homes[index], places[index])
+                self._channels(blocks, lb, self.form.homes[index], places[index])
             if self.plane is not None:
                 self._columns(segment, blocks, places[self.form.operands.index(PLANE)])
             self._compute(segment, blocks, places, word)
@@ -240,9 +273,9 @@ class Epilogue:
             pipeline(self.asm, [line for _, line in lines], reads, distance=2)
         return -(-2 * y.blocks * stored * lw // 16) * 16
 
-    def _channels(self, blocks: range, lb: int, tensor: Tensor, home: str, word: int) -> None:
+    def _channels(self, blocks: range, lb: int, home: str, word: int) -> None:
         """The values of these blocks' channels from L1BM to a GRF."""
-        lw = QUAD_LW[tensor.dtype]
+        lw = QUAD_LW[self.form.compute]
         for a in range(0, len(blocks) * lw, 8):
             self.asm.pe(f"l1bmm $llb{lb + 4 * (blocks[0] * lw + a)} $ll{home}{word + 2 * a}v")
 

@@ -109,6 +109,8 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
             windows.load_base(once, image, symbol, bases[segment.groups])
     flow = windows.Flow(asm, window, tiles, segments, x, y)
     once.finish()
+    if epilogue is not None:
+        epilogue.begin()
     factors = None
     if kernel == "average":
         factors = _Factors(asm, call, window, compute, tiles, segments)

@@ -70,6 +70,18 @@ def test_conv_of_one_axis(dtype):
     convolve(x, w, b, 2, 3, 2, dtype=dtype)
 
 
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("dtype", ["mixed", "float"])
+@pytest.mark.parametrize(
+    ("groups", "each", "outputs", "most"),
+    [(5, 8, 8, 2000), (16, 4, 4, 3500), (3, 8, 24, 4000), (6, 12, 4, 4200), (7, 2, 2, 900)],
+)
+def test_groups_of_few_channels(groups, each, outputs, most, dtype, constant):
+    """They are gathered until lanes are in use, filters that live on the board, too."""
+    x, w = arrays(5, (1, groups * each, 6, 6), (groups * outputs, each, 3, 3))
+    assert convolve(x, w, None, 1, 1, 1, groups, dtype, constant) < most
+
+
 @pytest.mark.parametrize(
     ("n", "c", "h", "o", "k", "s", "p"),
     [(1, 64, 56, 64, 3, 1, 1), (1, 256, 14, 512, 3, 2, 1), (16, 16, 28, 32, 5, 1, 2)],
