@@ -242,7 +242,8 @@ class _Job:
                 self._show(begin, end, steps)
 
     def _bind(self) -> dict[str, Buffer]:
-        """Bring every input where the program can read it."""
+        """Bring every input where the program can read it. No input lies where the program has its outputs: a program may read
+        an input after it has stored a result (pipeline/ops/overlap.py)."""
         function = self.function
         session, program = function._session, function._program
         outputs = {id(program.buffers[entry.value]) for entry in program.signature.outputs}

@@ -98,7 +98,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Schedule",
-            version=9,
+            version=10,
             function="mlsdk.tasks.adapters:schedule",
             takes=("placed.json",),
             gives=(

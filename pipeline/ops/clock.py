@@ -131,6 +131,11 @@ class Clock:
             self.transfers.append(Transfer(move.mnemonic, issue, start, end, move.size, symbol))
 
 
+def is_wait(s: m.Statement) -> bool:
+    """Whether a statement does nothing but wait."""
+    return isinstance(s, m.Bundle) and all(i.mnemonic == "wait" for i in s.instructions)
+
+
 def _dram_lw(move: m.Move, form) -> int:
     total = 0
     for side in (form.source, form.destination):

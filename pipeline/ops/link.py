@@ -12,7 +12,7 @@ from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed
 from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment, nodes_of
 from mlsdk.pipeline.ir.program import Program, renamed
-from mlsdk.pipeline.ops.clock import Measure
+from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.emitters import emit
 from mlsdk.pipeline.ops.emitters.home import Lives, settled
 from mlsdk.pipeline.ops.overlap import REACHES, Line, Node, overlapped
@@ -26,12 +26,12 @@ def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
     return Program(tuple(s for n in found for s in (m.Marker(n.name), *n.statements)), segments), tables
 
 
-def with_overlap(placed: Placed, plan: Plan, measure: Measure) -> tuple[int, Plan]:
+def with_overlap(placed: Placed, plan: Plan) -> tuple[int, Plan]:
     """The plan with its nodes overlapping as far ahead as gives the fewest steps, and these."""
     lines = [Line(part) for part in _parts(placed, plan)[0]]
 
     def steps(reach: int) -> int:
-        return sum(measure([s for n in overlapped(line, reach) for s in n.statements])[0] for line in lines)
+        return sum(Clock().run([s for n in overlapped(line, reach) for s in n.statements]) for line in lines)
 
     least, best = min((steps(reach), i) for i, reach in enumerate(REACHES))
     return least, replace(plan, merged=REACHES[best])

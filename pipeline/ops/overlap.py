@@ -5,6 +5,7 @@ statement, with the clock beside it:
 
     start early   a move into L2BM starts as soon as the DRAMs (or PDMs) are idle, as far ahead as `reach` says, if what it reads
                   is there, L2BM has room for it until it is used, and no move that is needed at once has to wait for it
+    go late       a long move back starts when the DRAMs have nothing else to do, or when its place or its data are needed
     wait late     a move is waited for by the first statement that touches its place in L2BM or its place in DRAM; the wait stands
                   in the step of that statement, or in one before it, when the move is done already
     no pauses     empty steps stand only where the hazards of the whole program ask for them
@@ -28,12 +29,15 @@ from mlsdk.device.isa.footprint import shape_of, use_of
 from mlsdk.device.isa.hazards import Hazards
 from mlsdk.device.timing import duration_of, form_of, ports_of
 from mlsdk.pipeline.ir.program import mapped
-from mlsdk.pipeline.ops.clock import Clock
+from mlsdk.pipeline.ops.clock import Clock, is_wait
 from mlsdk.pipeline.ops.traffic import Access, Place, Touch, Value, Values, access, meet
 
 AHEAD = 8  # moves that are looked at for an early start, of those that may
 ALIGN = 64  # LW: places in L2BM are shifted by a multiple of it
 CLOSE = 2 * spec.MV_LATENCY_CYCLES // spec.CYCLES_PER_STEP  # steps between a move back and one that reads that at once
+LONG = (
+    2 * spec.MV_LATENCY_CYCLES
+)  # cycles that a move back takes at least, so that it is worth while to let others go first
 TO_MOVE = 2  # steps from an L2BM write to a move that reads there
 PORTS = tuple(f"{memory}{group}" for memory in ("dram", "pdm") for group in range(spec.GROUPS))
 SETTLED = {"l2bm": 4, "dar": 4}  # steps until nothing depends on an instruction any more; 3 of other units
@@ -104,7 +108,7 @@ class Line:
         moves: dict[int, list[Access]] = {}
         first = len(self.items)
         for s, a in zip(node.statements, accesses):
-            if isinstance(s, m.Nop) or (_is_wait(s) and not a.tags & fixed):
+            if isinstance(s, m.Nop) or (is_wait(s) and not a.tags & fixed):
                 continue
             item = _Item(len(self.items), j, s, a)
             if isinstance(s, m.Move) and s.tag in fixed:
@@ -200,8 +204,9 @@ class _Walk:
         self.started: set[int] = set()
         self.open: list[_Item] = []  # what may start early, in order
         self.shift: dict[int, int] = {}
-        self.live: list[tuple[int, int, int]] = []  # low, high, last item
+        self.live: list[tuple[int, int, int, int]] = []  # low, high, last item, key
         self.flying: dict[int, _Flying] = {}
+        self.pending: list[_Item] = []  # moves back that have not started
         self.kept: dict[int, int] = {}  # tags of the fragment that are as they were -> true ones
         self.recent: list[tuple[int, int]] = []  # step, steps until it is settled
 
@@ -214,7 +219,9 @@ class _Walk:
             if item.node != self.node:
                 self.node, self.kept = item.node, {}
             self._start_early(item)
+            self._send_some(item)
             self._put(item)
+        self._send(self.pending[:])
         self._wait(list(self.flying))
         self._settle()
         return [Node(n.name, tuple(code)) for n, code in zip(self.line.nodes, self.code)]
@@ -238,7 +245,10 @@ class _Walk:
             free = max(clock.free(port) for port in load.ports)
             if free >= until:
                 continue
-            if any(meet(a, b) for f in self.flying.values() for a in load.access.reads for b in f.writes):
+            writes = [b for f in self.flying.values() for b in f.writes] + [
+                b for i in self.pending for b in i.access.writes
+            ]
+            if any(meet(a, b) for a in load.access.reads for b in writes):
                 continue
             if self._in_the_way(item, max(free, clock.now) + load.duration, ready):
                 continue
@@ -247,6 +257,35 @@ class _Walk:
             open_.remove(load)
             self.started.add(load.number)
             self._move(load)
+
+    # ---- moves back -------------------------------------------------------------------------------------------
+
+    def _send_some(self, item: _Item) -> None:
+        """The moves back that were made to wait, as long as the DRAMs would be idle before `item` is done."""
+        until = self.clock.now + max(1, item.steps) * spec.CYCLES_PER_STEP
+        while self.pending and max(self.clock.free(port) for port in self.pending[0].ports) < until:
+            self._send(self.pending[:1])
+
+    def _send(self, items: Sequence[_Item]) -> None:
+        for item in items:
+            self.pending.remove(item)
+            self._move(item)
+
+    def _send_before(self, item: _Item) -> None:
+        """Start the moves back that have to come before a statement, and those before these."""
+        a = item.access
+        if not self.pending or not (item.access.moves or a.anything or a.reads or a.writes):
+            return
+        last = 0
+        for n, other in enumerate(self.pending, 1):
+            o = other.access
+            if (
+                a.anything
+                or any(meet(x, y) for x in a.reads for y in o.writes)
+                or any(meet(x, y) for x in a.writes for y in (*o.reads, *o.writes))
+            ):
+                last = n
+        self._send(self.pending[:last])
 
     def _in_the_way(self, item: _Item, end: int, ready: int) -> bool:
         """Whether a move that ends then is in the way of one that is needed at once; `item` begins when it is `ready`."""
@@ -275,9 +314,10 @@ class _Walk:
 
     def _free_place(self, value: Value, now: int, high_first: bool = False) -> int | None:
         """Where a value goes: no other is there; of such places the one whose moves back are done first."""
-        self.live = [entry for entry in self.live if entry[2] >= now]
+        kept = {key for item in self.pending for _, key, _ in item.values}
+        self.live = [entry for entry in self.live if entry[2] >= now or entry[3] in kept]
         size, offset = value.size, value.low % ALIGN
-        taken = sorted((low, high) for low, high, _ in self.live)
+        taken = sorted((low, high) for low, high, _, _ in self.live)
         ends = [0, *(high for _, high in taken)]
         starts = [*(low for low, _ in taken), spec.L2BM_LW]
         busy = [(t.low, t.high, f.done) for f in self.flying.values() for t in f.touches if not t.writes]
@@ -300,7 +340,7 @@ class _Walk:
 
     def _place(self, key: int, value: Value, low: int) -> None:
         self.shift[key] = low - value.low
-        self.live.append((low, low + value.size, value.last))
+        self.live.append((low, low + value.size, value.last, key))
 
     def _settled(self, item: _Item) -> m.Statement:
         """The statement at its true places in L2BM."""
@@ -309,6 +349,9 @@ class _Walk:
         for _, key, value in item.values:
             if key not in self.shift:
                 low = self._free_place(value, item.number)
+                while low is None and self.pending:
+                    self._send(self.pending[:1])
+                    low = self._free_place(value, item.number)
                 if low is None:
                     raise _NoRoom
                 self._place(key, value, low)
@@ -335,6 +378,10 @@ class _Walk:
     # ---- statements -------------------------------------------------------------------------------------------
 
     def _put(self, item: _Item) -> None:
+        self._send_before(item)
+        if item.store and item.duration > LONG and max(map(self.clock.free, item.ports)) > self.clock.now:
+            self.pending.append(item)
+            return
         if isinstance(item.statement, m.Move):
             self._move(item)
             return
@@ -455,7 +502,3 @@ class _Walk:
             return replace(o, addr=self.kept[o.addr]) if o.space == m.TAG else o
 
         return next(iter(mapped([statement], operand, lambda tag: self.kept.get(tag, tag))))
-
-
-def _is_wait(s: m.Statement) -> bool:
-    return isinstance(s, m.Bundle) and all(i.mnemonic == "wait" for i in s.instructions)

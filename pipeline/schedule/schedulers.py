@@ -79,9 +79,8 @@ def _best(placed: Placed, problem: Problem, tried: Sequence[Schedule], options: 
     if not options.merge:
         best = next(s for s in tried if s.steps == least)
         return _plan(placed, steps_of(placed, problem, best), options)
-    assert options.measure is not None
     near = [_plan(placed, steps_of(placed, problem, s), options) for s in tried if s.steps <= NEAR * least]
-    found = [with_overlap(placed, plan, options.measure) for plan in {plan.steps: plan for plan in near}.values()]
+    found = [with_overlap(placed, plan) for plan in {plan.steps: plan for plan in near}.values()]
     return min(found, key=lambda f: f[0])[1]
 
 
