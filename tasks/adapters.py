@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 #: of what is kept of a simulated node
 FORM = 2
 
-#: of the official MLSDK: how rows of a table are gathered and added up, for which there is one way here
-OFFICIAL_IMPLEMENTATIONS = ("Gather=GatherBcast", "ChainerIndexAdd=IndexAddBcast")
-
 Inputs = Mapping[str, bytes]
 Options = Mapping[str, Any]
 Outputs = Mapping[str, bytes]
@@ -180,14 +177,12 @@ def _implementations(envs: Mapping[str, str]) -> dict[str, str]:
     from mlsdk.pipeline.ops.table import table
 
     found = {}
-    for text in envs.get("CODEGEN_OP_DEF", "").split(","):
+    for text in variables.listed(envs, "CODEGEN_OP_DEF"):
         op, _equals, name = (part.strip() for part in text.partition("="))
-        if not op and not name:
-            continue
         known = IMPLEMENTATIONS.get(op, ())
         if name in known:
             found[op] = name
-        elif text.strip() not in OFFICIAL_IMPLEMENTATIONS:
+        else:
             wanted = (
                 f"{op} has one implementation; leave it out"
                 if op in table() and not known
@@ -195,7 +190,7 @@ def _implementations(envs: Mapping[str, str]) -> dict[str, str]:
                 if known
                 else f"there is no operator {op!r}{nearest(op, IMPLEMENTATIONS)}; write MatMul=Columns"
             )
-            raise OptionError(f"CODEGEN_OP_DEF: {text.strip()!r:.60}: {wanted}")
+            raise OptionError(f"CODEGEN_OP_DEF: {text!r:.60}: {wanted}")
     return found
 
 
@@ -203,7 +198,7 @@ def _ops_on_host(envs: Mapping[str, str]) -> frozenset[str]:
     """The operators that CODEGEN_OPS_ON_HOST names, with commas between them."""
     from mlsdk.pipeline.ops.table import table
 
-    names = frozenset(name.strip() for name in envs.get("CODEGEN_OPS_ON_HOST", "").split(",") if name.strip())
+    names = frozenset(variables.listed(envs, "CODEGEN_OPS_ON_HOST"))
     for name in sorted(names):
         if name not in table():
             raise OptionError(f"CODEGEN_OPS_ON_HOST: there is no operator {name!r}{nearest(name, table())}")

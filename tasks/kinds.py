@@ -46,14 +46,23 @@ class Choice:
         raise OptionError(f"option {name}: {value!r:.60} is not allowed{near}; give one of {', '.join(self.choices)}")
 
 
+def _number(value: Any, kind: type[int] | type[float]) -> Any:
+    """The number that a text is; everything else as it is."""
+    try:
+        return kind(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 @dataclass(frozen=True)
 class Fraction:
-    """A number from 0 to 1, both included."""
+    """A number from 0 to 1, both included; or its text, as a command line has it."""
 
     text: str = "number from 0 to 1"
     choices: tuple[str, ...] = ()
 
     def __call__(self, name: str, value: Any) -> float:
+        value = _number(value, float)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise OptionError(f"option {name}: {value!r:.60} is no number; give a number from 0 to 1")
         if not 0 <= value <= 1:
@@ -63,7 +72,7 @@ class Fraction:
 
 @dataclass(frozen=True)
 class Count:
-    """A whole number. `automatic`: None and -1 leave it to the compiler."""
+    """A whole number, or its text. `automatic`: None and -1 leave it to the compiler."""
 
     lowest: int
     highest: int
@@ -75,6 +84,7 @@ class Count:
         return f"whole number from {self.lowest} to {self.highest}{', or -1' if self.automatic else ''}"
 
     def __call__(self, name: str, value: Any) -> int | None:
+        value = _number(value, int)
         whole = isinstance(value, int) and not isinstance(value, bool)
         if self.automatic and (value is None or (whole and value == -1)):
             return None if value is None else -1

@@ -24,8 +24,8 @@ compiles; pressed again, it ends the compile.
 """
 
 VARIABLES_TOLD = """\
-Set in the shell, or given as `options={"envs": {...}}` or by a preset. A name that begins with `CODEGEN_` and stands not
-here is refused, with the nearest one."""
+Set in the shell, or given as `options={"envs": {...}}` or by a preset. A name that begins with `CODEGEN_` and is spelt almost
+like one of these is refused; any other has no effect, and a notice says so."""
 
 
 def page() -> str:

@@ -114,9 +114,7 @@ class Resolved:
     def notices(self) -> list[str]:
         """What was given and changes nothing here, with the reason; for the person who gave it."""
         return [f"option {name} has no effect here: {OLDER[name]}" for name in self.ignored] + [
-            f"{name} has no effect here: {row.why} ({self.origins[f'envs.{name}']})"
-            for name in self.values["envs"]
-            if (row := environment.VARIABLES.get(name)) is not None and row.why
+            f"{told} ({self.origins[f'envs.{name}']})" for name, told in environment.notices(self.values["envs"])
         ]
 
     def given(self) -> dict[str, Any]:
@@ -161,13 +159,13 @@ def resolve(given: Mapping[str, Any] | None = None) -> Resolved:
             except OptionError as error:
                 raise OptionError(f"{where}{error}") from None
             if name == "envs":
-                _check_known(f"{where}option envs: ", checked)
+                _check_spelling(f"{where}option envs: ", checked)
                 origins.update({f"envs.{key}": origin for key in checked})
                 checked = {**values["envs"], **checked}
             values[name] = checked
             origins[name] = origin
     found = environment.of_environment()
-    _check_known("the environment: ", found)
+    _check_spelling("the environment: ", found)
     if found:
         values["envs"] = dict(sorted({**values["envs"], **found}.items()))
         origins["envs"] = "environment"
@@ -194,8 +192,10 @@ def from_text(text: str) -> Any:
         return text
 
 
-def _check_known(where: str, envs: Mapping[str, str]) -> None:
-    """A misspelt variable must not change nothing in silence."""
+def _check_spelling(where: str, envs: Mapping[str, str]) -> None:
+    """A misspelt variable must not change nothing. One that is like none of ours may be another version's, or another
+    program's: there is a notice."""
     for name in envs:
-        if name.upper().startswith(environment.PREFIX) and name not in environment.VARIABLES:
-            raise OptionError(f"{where}there is no variable {name!r}{nearest(name, environment.VARIABLES)}")
+        meant = environment.meant(name)
+        if meant is not None:
+            raise OptionError(f"{where}there is no variable {name!r}; did you mean {meant!r}?")

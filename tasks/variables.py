@@ -6,6 +6,7 @@ set for a compile is set while its phases run, and not afterwards.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -89,6 +90,45 @@ VARIABLES: dict[str, Variable] = {
     "CODEGEN_USE_MERGE": Variable(_SCHEDULE, "1: moves of nodes overlap (L1Merge)"),
     "CODEGEN_USE_PARALLEL_MERGE": Variable(_SCHEDULE, "the same as CODEGEN_USE_MERGE"),
 }  # fmt: skip
+
+
+_ROWS = "rows of a table are gathered and added up in one way"
+
+#: values of the official MLSDK that have no effect here, by variable, and why
+VALUES: dict[str, dict[str, str]] = {
+    "CODEGEN_OP_DEF": {"Gather=GatherBcast": _ROWS, "ChainerIndexAdd=IndexAddBcast": _ROWS},
+    "CODEGEN_OPS_ON_HOST": {
+        "ChainerAdamW": "an optimizer's step is made of smaller operators, which can be named, and stays on the board"
+    },
+}
+
+
+def listed(values: Mapping[str, str], name: str) -> list[str]:
+    """The items of a variable that holds a list, with commas between them; without those of VALUES."""
+    items = [item.strip() for item in values.get(name, "").split(",")]
+    return [item for item in items if item and item not in VALUES.get(name, ())]
+
+
+def notices(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Of what has no effect: the variable, and what is to be said of it."""
+    for name, text in values.items():
+        row = VARIABLES.get(name)
+        if row is None and name.startswith(PREFIX):
+            yield name, f"{name} is not known here, and has no effect"
+        elif row is not None and row.why:
+            yield name, f"{name} has no effect here: {row.why}"
+        for item, why in VALUES.get(name, {}).items():
+            if item in [part.strip() for part in text.split(",")]:
+                yield name, f"{name}={item} has no effect here: {why}"
+
+
+def meant(name: str) -> str | None:
+    """The variable that a misspelt one was to be; None where it is spelt well, or like none of them."""
+    if name in VARIABLES or not name.upper().startswith(PREFIX):
+        return None
+    known = {each.removeprefix(PREFIX): each for each in VARIABLES}
+    close = difflib.get_close_matches(name.upper().removeprefix(PREFIX), known, n=1, cutoff=0.8)
+    return known[close[0]] if close else None
 
 
 def of_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -54,7 +54,7 @@ BAD = {
         OptionError,
         "'flaot' is not allowed; did you mean 'float'",
     ),
-    "option type": ({"options": {"sram_budget": "0.5"}}, OptionError, "option sram_budget: '0.5' is no number"),
+    "option type": ({"options": {"sram_budget": "half"}}, OptionError, "option sram_budget: 'half' is no number"),
     "options": ({"options": ["float"]}, OptionError, "options is list; give a mapping"),
     "option_json": (
         {"options": {"option_json": "/nowhere/O9.json"}},

@@ -35,7 +35,9 @@ def test_defaults_and_origins():
         ({"num_threads": 0}, "give a whole number from 1 to 4096, or -1"),
         ({"num_threads": True}, "give a whole number"),
         ({3: 1}, "an option's name is 3; names are texts"),
-        ({"sram_budget": "0.5"}, "is no number; give a number from 0 to 1"),
+        ({"sram_budget": "a half"}, "is no number; give a number from 0 to 1"),
+        ({"sram_budget": "nan"}, "is no number"),
+        ({"sa_expected_run_iters": "1.5"}, "give a whole number"),
         ({"sram_budget": True}, "is no number"),
         ({"sram_budget": float("nan")}, "is no number"),
         ({"sram_budget": -0.1}, "is out of range"),
@@ -54,7 +56,7 @@ def test_a_bad_option_is_said(options, told):
         resolve(options)
 
 
-@pytest.mark.parametrize("value", [0, 1, 0.0, 1.0, 0.5])
+@pytest.mark.parametrize("value", [0, 1, 0.0, 1.0, 0.5, "0.5", "1"])
 def test_the_ends_of_a_range_are_inside(value):
     assert resolve({"sram_budget": value}).values["sram_budget"] == float(value)
 
@@ -114,6 +116,10 @@ def test_what_is_told_of_names_without_effect(tmp_path, caplog):
     where = f"the instructions stand in model.vsm.zst of every codegen_dir (option_json {preset})"
     assert f"CODEGEN_DUMP_VSM has no effect here: {where}" in told
     assert resolve({"envs": None}).notices() == []
+    official = {"CODEGEN_OPS_ON_HOST": "Softmax, ChainerAdamW", "CODEGEN_OF_ANOTHER_VERSION": 1, "HF_HOME": "x"}
+    named, unknown = resolve({"envs": official}).notices()[::-1]
+    assert named.startswith("CODEGEN_OPS_ON_HOST=ChainerAdamW has no effect here: an optimizer's step is made of")
+    assert unknown == "CODEGEN_OF_ANOTHER_VERSION is not known here, and has no effect (direct)"
 
 
 def test_a_byte_order_mark_is_no_harm(tmp_path):
