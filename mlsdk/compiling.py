@@ -267,22 +267,28 @@ def _fixed(
 
 
 def _constraints(signature: Signature, constraints: Mapping[str, IOSpec]) -> dict[str, IOSpec]:
+    """Graph value -> how it has to lie. A key that an input and an output have, as a cache that goes round does, means
+    both."""
     from mlsdk.tasks.options import nearest
 
-    known: dict[str, Input | Output] = {**signature.output_by_key, **signature.input_by_key}
+    known: dict[str, list[Input | Output]] = {}
+    for entries in (signature.outputs, signature.inputs):
+        for entry in entries:
+            known.setdefault(entry.key, []).append(entry)
     found = {}
     for key, spec in constraints.items():
         if key not in known:
             raise InputMismatch(
                 f"io_spec_constraints: there is no input or output {key!r}{nearest(key, known)}; there are {', '.join(known)}"
             )
-        io = known[key]
-        if spec.shape != io.shape or spec.dtype != io.dtype:
+        fitting = [io for io in known[key] if (io.shape, io.dtype) == (spec.shape, spec.dtype)]
+        if not fitting:
+            kinds = " and ".join(dict.fromkeys(f"{io.dtype} {list(io.shape)}" for io in known[key]))
             raise InputMismatch(
-                f"io_spec_constraints: {key} is {io.dtype} {list(io.shape)}, and the given IOSpec is for "
+                f"io_spec_constraints: {key} is {kinds}, and the given IOSpec is for "
                 f"{spec.dtype} {list(spec.shape)}; take the spec of an input or output of the same dtype and shape"
             )
-        found[io.value] = spec
+        found.update({io.value: spec for io in fitting})
     return found
 
 
@@ -355,10 +361,13 @@ class _Listener:
 
 def _directory(codegen_dir: Any) -> Path:
     from mlsdk.storage import path
+    from mlsdk.tasks.codegen_dir import check_place
 
     if not codegen_dir:
         raise InputMismatch("codegen_dir is missing; give the folder for the artifacts, storage.path('/tmp/add')")
-    return path(codegen_dir)
+    directory = path(codegen_dir)
+    check_place(directory)
+    return directory
 
 
 def _sample(value: Any) -> Any:

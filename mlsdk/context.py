@@ -175,8 +175,8 @@ class Context:
         `export_kwargs`: `use_fx2onnx` is accepted, there is one tracer. `optimizers` with the option `backprop`: the
         function returns a loss, and the program adds its backward pass and the optimizers' step. `training` is a hint
         without effect: the function says what it does.
-        `io_spec_constraints`: inputs or outputs by key that have to lie as another function has them. `quiet`: no
-        progress on the terminal.
+        `io_spec_constraints`: inputs or outputs by key (both, where both have it) that have to lie as another function
+        has them. `quiet`: no progress on the terminal.
 
         Raises OptionError, InputMismatch, TraceError and its kinds, LayoutError, ScheduleError, StoreError, DeviceError;
         an exception of the function itself comes through as it is. The Context stays usable after each of them.

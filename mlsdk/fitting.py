@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from mlsdk.errors import InputMismatch
+from mlsdk.errors import InputMismatch, TraceError
 from mlsdk.pipeline.ir.graph import DTYPES
+from mlsdk.pipeline.trace.shadow import Shadow
 
-__all__ = ["array_of", "cast_to", "given_array"]
+__all__ = ["array_of", "cast_to", "given_array", "refuse_traced"]
 
 # What numpy knows of torch's floats.
 _FLOATS = (torch.float16, torch.float32, torch.float64)
@@ -25,9 +26,20 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
     return array
 
 
+def refuse_traced(tensor: torch.Tensor, name: str) -> None:
+    """Raise TraceError for a tensor that a function has while it is traced: it holds nothing that a device could get."""
+    if isinstance(tensor, Shadow):
+        raise TraceError(
+            f"{name} is a traced tensor: while a function is compiled, nothing runs on the device. In it, call the Python "
+            "function instead of the compiled one; or compile the parts apart, and call them one after the other"
+        )
+
+
 def given_array(given: Any, name: str) -> np.ndarray:
-    """A tensor, an array or a number as an array of real numbers. InputMismatch for everything else."""
+    """A tensor, an array or a number as an array of real numbers. InputMismatch for everything else, TraceError for a
+    traced tensor."""
     if isinstance(given, torch.Tensor):
+        refuse_traced(given, name)
         if given.layout != torch.strided or given.is_quantized or given.is_complex() or given.device.type == "meta":
             place = " without data (device meta)" if given.device.type == "meta" else f" of layout {given.layout}"
             raise InputMismatch(f"{name} is {given.dtype}{place}; give a dense real tensor")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from mlsdk.errors import ContextError, InputMismatch
-from mlsdk.fitting import array_of, cast_to
+from mlsdk.fitting import array_of, cast_to, refuse_traced
 from mlsdk.pipeline.ir.graph import type_text
 from mlsdk.pipeline.trace.dtypes import ALLOWED, DTYPE_OF_TORCH
 from mlsdk.runtime import events
@@ -144,6 +144,7 @@ class DeviceValue:
 
     def check_source(self, tensor: Any) -> None:
         """Raise InputMismatch unless `tensor` has this value's shape and dtype, and dense elements."""
+        refuse_traced(tensor, f"what {self.name} is loaded from")
         if tensor.dtype not in DTYPE_OF_TORCH or tensor.layout != torch.strided or tensor.is_quantized:
             raise InputMismatch(
                 f"{self.name} cannot be loaded from a {tensor.dtype} tensor of layout {tensor.layout}; give a dense tensor "

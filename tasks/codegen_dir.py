@@ -63,8 +63,22 @@ def materialise(
         hit("directory.done")
     except OSError as error:
         told = explain(error, root)
-        raise (told if isinstance(told, StoreFull) else CodegenDirError(f"{root}: {error.strerror}")) from error
+        raise (told if isinstance(told, StoreFull) else _unwritable(root, error.strerror)) from error
     return root
+
+
+def check_place(directory: str | os.PathLike[str]) -> None:
+    """Raise CodegenDirError where no folder can be made or written: before a compile, not at its end. Makes nothing."""
+    root = Path(directory).absolute()
+    there = next(path for path in (root, *root.parents) if os.path.lexists(path))
+    if not there.is_dir():
+        raise _unwritable(root, "it is no folder" if there == root else f"{there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise _unwritable(root, f"nothing may be written into {there}")
+
+
+def _unwritable(root: Path, why: str | None) -> CodegenDirError:
+    return CodegenDirError(f"codegen_dir {root}: {why}; give a folder that can be made and written")
 
 
 def add(directory: str | os.PathLike[str], name: str, data: bytes) -> None:

@@ -84,10 +84,6 @@ class Signature:
         return {entry.key: entry for entry in self.inputs}
 
     @cached_property
-    def output_by_key(self) -> Mapping[str, Output]:
-        return {entry.key: entry for entry in self.outputs}
-
-    @cached_property
     def state_by_name(self) -> Mapping[str, State]:
         return {entry.name: entry for entry in self.state}
 

@@ -82,6 +82,9 @@ class Shadow(torch.Tensor):
     def __repr__(self, **ignored: Any) -> str:  # type: ignore[override]
         return f"traced tensor(shape={tuple(self.elem.shape)}, dtype={self.elem.dtype})"
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"torch.Tensor has no attribute {name!r}", name=name, obj=self)
+
     # --- what takes the content out of torch ---
 
     def numpy(self, *, force: bool = False) -> Any:

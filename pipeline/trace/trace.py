@@ -83,6 +83,7 @@ def trace(
     Raises InputMismatch for a sample that cannot be an input, DataDependentControlFlow, UnsupportedOperator (all places
     at once), UnregisteredTensor, TraceError; an exception of the function itself comes through as it is.
     """
+    _check_takes_one(function)
     for key, tensor in sample.items():
         if not isinstance(key, str):
             raise InputMismatch(f"input key {key!r} is {type(key).__name__}; keys are strings")
@@ -174,6 +175,22 @@ def _name(function: Any) -> str:
 def _kind(value: Any) -> str:
     """What a value is, in the words of a user."""
     return "a tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _check_takes_one(function: Any) -> None:
+    """Raise TraceError for a function that cannot be called with one mapping."""
+    try:
+        wanted = inspect.signature(function.forward if isinstance(function, torch.nn.Module) else function)
+    except (TypeError, ValueError):
+        return  # it does not tell
+    try:
+        wanted.bind({})
+    except TypeError:
+        names = ", ".join(wanted.parameters)
+        raise TraceError(
+            f"{_name(function)}({names}) is compiled as a function of one mapping of names to tensors; write it as one "
+            "of `inputs`, with inputs['x'] for x, or compile it with compile_automap"
+        ) from None
 
 
 def _check_sample(key: str, tensor: Any) -> None:

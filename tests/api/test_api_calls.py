@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import add
 
-from mlsdk.errors import ContextError, InputMismatch, MLSDKError
+from mlsdk.errors import ContextError, InputMismatch, MLSDKError, TraceError
 
 
 @pytest.fixture
@@ -52,6 +52,15 @@ def test_complex_numbers_are_refused(added, pair):
 def test_something_that_is_no_tensor(added, pair):
     with pytest.raises(InputMismatch, match="input b is str; give a torch.Tensor or a TensorProxy"):
         added({**pair, "b": "b"})
+
+
+def test_a_call_in_a_function_that_is_compiled(any_context, added, pair, tmp_path):
+    def loads(inputs):
+        added.allocate_input_proxy()["a"].load_from(inputs["a"])
+
+    for function, what in ((added, "input a"), (loads, "what input a is loaded from")):
+        with pytest.raises(TraceError, match=f"^{what} is a traced tensor: .* call the Python function"):
+            any_context.compile(function, pair, tmp_path / "f")
 
 
 def test_one_element_may_have_any_shape(any_context, tmp_path):

@@ -66,6 +66,12 @@ BAD = {
     "export": ({"export_kwargs": {"use_fx2onx": True}}, OptionError, "no 'use_fx2onx'; did you mean 'use_fx2onnx'"),
     "constraint": ({"io_spec_constraints": {"sum": "row"}}, OptionError, "sum is str; give an IOSpec"),
     "folder": ({"codegen_dir": ""}, InputMismatch, "codegen_dir is missing"),
+    "a file": (
+        {"codegen_dir": __file__},
+        CodegenDirError,
+        "it is no folder; give a folder that can be made and written",
+    ),
+    "below": ({"codegen_dir": f"{__file__}/f/g"}, CodegenDirError, f"/f/g: {__file__} is no folder"),
     "outside": ({"codegen_dir": "../add"}, ContextError, "'../add' leaves the working directory"),
     "function": ({"function": "add"}, InputMismatch, "function is str"),
     "inputs": ({"inputs": [1]}, InputMismatch, "inputs is list; give a mapping"),
@@ -130,7 +136,23 @@ def decomposes(inputs):
     return {"y": torch.linalg.qr(inputs["b"]).Q, "s": s}
 
 
+def takes_two(a, b):
+    return {"y": a + b}
+
+
+class TakesTwo(torch.nn.Module):
+    def forward(self, a, b):
+        return {"y": a + b}
+
+
+def misspells(inputs):
+    return {"y": inputs["a"].sofmax(0)}
+
+
 WRONG = {
+    takes_two: (TraceError, r"takes_two\(a, b\) is compiled as a function of one mapping.*compile_automap"),
+    TakesTwo(): (TraceError, r"TakesTwo\(a, b\) is compiled as a function of one mapping"),
+    misspells: (AttributeError, "torch.Tensor has no attribute 'sofmax'"),
     fails: (ValueError, "^mine"),
     stops: (KeyboardInterrupt, ""),
     recurses: (RecursionError, ""),
@@ -339,6 +361,29 @@ def test_an_input_is_placed_like_another_functions(any_context, tmp_path):
     assert second.input_specs["v"].is_memcopyable_to(first.input_specs["w"])
     v = torch.randn(6, 7)
     assert torch.equal(second({"v": v})["y"].cpu(), v.T + 1)
+
+
+def test_a_constraint_of_what_goes_round_holds_for_input_and_output(any_context, tmp_path):
+    """A cache that a function takes and gives under one name lies alike in both, and no host is between two calls."""
+    cache, x = torch.zeros(2, 4, 8, 5), torch.randn(2, 4, 1, 5)
+
+    def step(inputs):
+        cache = inputs["cache"].index_copy(2, torch.tensor([3]), inputs["x"])
+        return {"cache": cache, "y": (inputs["x"] @ cache.transpose(2, 3)).softmax(3)}
+
+    sample = {"cache": cache, "x": x}
+    spec = any_context.compile(step, sample, tmp_path / "first").input_specs["cache"]
+    f = any_context.compile(step, sample, tmp_path / "second", io_spec_constraints={"cache": spec})
+    assert spec.is_memcopyable_to(f.input_specs["cache"])
+    assert f.output_specs["cache"].is_memcopyable_to(f.input_specs["cache"])
+    state = f(sample)
+    for _ in range(3):
+        state = f({"x": x, **state})
+    assert torch.allclose(state["y"].cpu(), step({"cache": cache, "x": x})["y"], atol=1e-5)
+    assert any_context.counters.conversions == 0
+    wrong = {"cache": torch.zeros(2, 4, 8, 6), "x": torch.zeros(2, 4, 1, 6)}
+    with pytest.raises(InputMismatch, match=r"cache is float32 \[2, 4, 8, 6\], and the given IOSpec is for"):
+        any_context.compile(step, wrong, tmp_path / "wrong", io_spec_constraints={"cache": spec})
 
 
 def test_constraints_that_do_not_fit(any_context, tmp_path, pair):
