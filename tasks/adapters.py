@@ -9,6 +9,7 @@ takes and gives the values of `pipeline/ir`, and this file turns those into byte
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,9 +36,13 @@ Outputs = Mapping[str, bytes]
 
 def trace(program: Program, options: Options, services: Services) -> Outputs:
     """Python function -> exported ONNX and signature. The one adapter that starts from a function."""
+    from mlsdk.errors import UnregisteredTensorWarning
     from mlsdk.pipeline.trace import trace as traced
 
-    result = traced(program.function, program.sample, **program.keywords)
+    with warnings.catch_warnings():
+        if not program.keywords.get("state"):  # nothing is registered: that all weights are constants is meant
+            warnings.simplefilter("ignore", UnregisteredTensorWarning)
+        result = traced(program.function, program.sample, **program.keywords)
     return traced_artifacts(result, program.keywords.get("state"))
 
 

@@ -16,8 +16,10 @@ import pytest
 from example_workflow import Data, Example, Train
 
 from mlsdk import store as stores
+from mlsdk.errors import UnregisteredTensorWarning
 from mlsdk.store import NotFound, query
 from mlsdk.tasks import complete, find
+from mlsdk.tasks.adapters import trace  # not what stands in for it in these tests
 from mlsdk.tasks.complete import BuildFailed
 from mlsdk.tasks.content import ContentTask, InstanceParameter
 from mlsdk.tasks.errors import WorkflowError
@@ -452,3 +454,14 @@ def test_a_workflow_knows_what_was_built_now(store, monkeypatch):
     monkeypatch.setattr(Example, "summary", lambda self: {"built": self.was_built(self.executed(self.data()))})
     first, second = (complete.workflow(Example(), store=store.root, with_summary=True).summary for _ in range(2))
     assert (first, second) == ({"built": True}, {"built": False})
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_constants_are_warned_of_where_something_is_registered(registered, recwarn):
+    import torch
+
+    weight, other = torch.ones(3), torch.zeros(3)
+    keywords = {"state": {"weight": weight}} if registered else {}
+    program = Program(lambda given: {"y": given["x"] * weight + other}, {"x": torch.zeros(3)}, keywords)
+    trace(program, {}, None)
+    assert [one.category for one in recwarn] == [UnregisteredTensorWarning] * registered
