@@ -16,11 +16,11 @@ from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Layout, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme, local_rows, spread
-from mlsdk.pipeline.layout import updates
+from mlsdk.pipeline.layout import grids, updates
 from mlsdk.pipeline.layout.moving import anywhere, reshape
 from mlsdk.pipeline.layout.pins import same
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
-from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, mode_of, weights_layout
+from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, in_quarters, mode_of, weights_layout
 from mlsdk.pipeline.ops.table import attributes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ROWS, COLUMNS = "Rows", "Columns"
 #: operators that can be done in several ways, which an option may choose from
 IMPLEMENTATIONS = dict.fromkeys(("MatMul", "Gemm"), (ROWS, COLUMNS))
-BANK = spec.LM_WORDS // 2 - 8  # long words of LM that a tile may take
+BANK = spec.LM_WORDS // 2  # long words of LM that a tile may take
 
 
 def matmul(planner: Planner, node: Node) -> None:
@@ -171,6 +171,8 @@ def _placed_product(
         layout_b = weights_layout(
             mode, blocks * BLOCK, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied
         )
+        if not batch and grids.in_pairs(scheme_c):
+            layout_b = in_quarters(layout_b)
         b_placed = planner.want_layout(b, layout_b, dtype_b, reason=f"weights of {node.op}")
     _check_pin(planner, node, a_placed, b_placed, scheme_c.layout(dtype_c), b, trans_b)
     joined = stored is not None and stored.parts > 1
@@ -284,8 +286,7 @@ def _joined(
 
 def _most_lanes(mode: Mode, dtype: str) -> int:
     """How long a row of A may be: as it comes it must fit LM1, as block floats LM0."""
-    floats = {"h": 1, "hs": 1, "f": 2, "d": 4}[mode.name]
-    return BANK // max(floats, QUAD_LW[dtype]) * BLOCK
+    return BANK // max(mode.floats, QUAD_LW[dtype]) * BLOCK
 
 
 def _in_parts(
@@ -387,6 +388,10 @@ def _schemes(
     implementation = planner.options.implementations.get(planner.maker.get(out, ""))
     ways = {ROWS: rows, COLUMNS: columns}.get(implementation or "", ways) or ways
     pin = planner.options.pins.gemm(b)
+    if pin is None and implementation is None and not batch:
+        ways = _with_grids(
+            planner, a, shape_a, trans_a, mode, ways, grids.grids(shape_c, k), (planner.device_dtype(a), dtype_c)
+        )
     if pin is not None and not trans_a:
         dtype_a = planner.device_dtype(a)
         ways = [(x, y) for x, y in ways if pin.allows(x.layout(dtype_a), y.layout(dtype_c))] or ways
@@ -400,6 +405,25 @@ def _schemes(
         else:
             scheme_c = _widened(scheme_c, last)
     return scheme_a, scheme_c
+
+
+def _with_grids(
+    planner: Planner, a: str, shape_a: tuple[int, ...], trans_a: bool, mode: Mode, ways: list[grids.Way],
+    others: list[grids.Way], dtypes: tuple[str, str],
+) -> list[grids.Way]:  # fmt: skip
+    """Ways of which the first is the rule's own, with those that share out rows and columns: before it where they are much
+    quicker, else behind all, for a search to try."""
+    lies = planner.scheme_of(a)
+
+    def estimate(way: grids.Way) -> float:
+        own = way[0].permute((1, 0)) if trans_a else way[0]
+        anew = lies is not None and lies.plain != own.restrict(planner.shape(a), own.extents).plain
+        return grids.steps(mode, way, dtypes) + (prod(shape_a) * QUAD_LW[dtypes[0]] / 4 / 64 if anew else 0)
+
+    ranked = sorted(others, key=estimate)
+    if ranked and (not ways or estimate(ranked[0]) < grids.LEAST_GAIN * estimate(ways[0])):
+        return [ranked[0], *ways, *ranked[1:]]
+    return [*ways, *ranked]
 
 
 def _local_blocks(scheme: Scheme, last: int) -> int:

@@ -226,6 +226,11 @@ class Asm:
         self.statements.append(m.Move(mnemonic, src, dst, size, tag, nd))
         return tag
 
+    def raised(self, tag: int) -> None:
+        """A tag that is raised, and no move: who waits for it goes on."""
+        self._tags.add(tag)
+        self.statements.append(m.Move("mvnop", tag=tag))
+
     def wait(self, *tags: int) -> None:
         """Stall until these moves are done (one step each)."""
         for tag in tags:

@@ -234,7 +234,11 @@ def emit_formula(
         feeds.append(Feed(tensor, ranges, SPACE[place], 0))
     drain = Feed(out, tuple(Range.of(out, a * unit_lw, b * unit_lw) for a, b in tiles), SPACE[program.room.out], 0)
     for feed in (*feeds, drain):
-        assert 2 * room(max(r.addresses for r in feed.ranges)) <= CONSTANTS["r"]
+        if 2 * room(max(r.addresses for r in feed.ranges)) > CONSTANTS["r"]:
+            raise EmitError(
+                f"{call.node.name}: no tile of {out.image.layout} needs as little of an operand in {feed.tensor.image.layout} as "
+                "a register file holds; pad the rows to an even number of lane blocks, or pin the result to another layout"
+            )
 
     rows = {count: program.cut(count) for count in {-(-(b - a) * parts // 4) for a, b in tiles}}
     held: dict[int, set[str]] = {}

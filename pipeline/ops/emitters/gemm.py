@@ -4,7 +4,9 @@ Rows of A (lanes = k) stay in LM as block floats for a tile of rows; B passes by
 buffered in L2BM; C collects in LM1 and is uploaded when the tile is done. Loops: local batches, tiles of rows, pieces.
 
 Where the L2Bs share the columns of C, each needs whole rows of A. They come from copies, one for each L2B, or, as a product
-before leaves them, from where the L2Bs share k (`parts`): each part goes from its group's DRAM to all L2Bs.
+before leaves them, from where the L2Bs share k (`parts`): each part goes from its group's DRAM to all L2Bs. Where the groups
+share the rows, and the two L2Bs of each the columns, the parts of a group go to these two. C goes to DRAM when a tile is done,
+or in parts while the next one is computed (`gemm_drain`), whichever takes fewer steps.
 Where the L1Bs share k (`joined`), each sums a part of it, and the network adds the parts on their way to DRAM. So it is with the
 L2Bs, if those share the k of the weights, too (`summed`).
 """
@@ -13,26 +15,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.layout import L1B, L2B
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL
+from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fragment import Call
+from mlsdk.pipeline.ops.emitters.gemm_drain import Drain, can_drain
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode
 from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS, RING, Rows
 from mlsdk.pipeline.ops.emitters.gemm_stream import Weights
 from mlsdk.pipeline.ops.emitters.lanes import clear_tail
-from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, bulk_download, bulk_upload, start_download
+from mlsdk.pipeline.ops.emitters.transfer import Range, Source, Tensor, bulk_download, bulk_upload, room, start_download
 
-# L2BM: A and C pass through [0, 8192), the pieces of B through two halves above. L1BM: ring of blocks, A and C, bias.
-LC_TILES, LC_TILES_SIZE = 0, 8192
-LC_HALVES, LC_HALF = (8192, 8192 + 12288), 12288
+# L2BM: A and C pass through the first long words, the pieces of B through two halves above. L1BM: ring of blocks, A and C, bias.
+LC_TILES = 0
 LB_TILES, LB_TILES_SIZE = RING, 2048
 LB_BIAS, LB_BIAS_SIZE = RING + 2048, 2048
+BANK = spec.LM_WORDS // 2  # LW of an LM
+
+
+@dataclass(frozen=True)
+class Room:
+    """How L2BM is shared: long words for A and C, and for each of the two halves for B."""
+
+    tiles: int
+    half: int
+
+    @property
+    def halves(self) -> tuple[int, int]:
+        return self.tiles, self.tiles + self.half
+
+
+SPARE, EVEN = Room(8192, 12288), Room(16384, 8192)  # for C once it is done; for C while it is computed
 
 
 @dataclass
@@ -71,10 +90,12 @@ class Product:
     batches: int  # local batches
     rows: int  # local rows of a batch
     kb: int  # lane blocks of k
-    parts: tuple[int, ...]  # L2Bs that hold a part of k each; none: all of it is everywhere
+    parts: tuple[Source, ...]  # where a part of k is each; none: all of it is everywhere
     nb: int  # local lane blocks of n
     tile: int  # rows of a tile
     k: int
+    at_once: int  # rows of a tile that are brought at once
+    room: Room = SPARE
 
     @property
     def joined(self) -> str:
@@ -90,12 +111,29 @@ class Product:
         return {"single": "mvrffadd", "double": "mvrdfadd"}[self.c.dtype] if _sums_over_l2bs(self.mode, self.b) else ""
 
     @property
+    def fed_by_l1b(self) -> bool:
+        """Whether each L1B takes weights of its own."""
+        lanes = self.c.scheme.axes[self.c.scheme.lane] if self.c.scheme.lane is not None else ()  # type: ignore[union-attr]
+        return self.b.image.l1b_spread or any(d.level == L1B and d.n > 1 for d in lanes)
+
+    @property
     def steps(self) -> int:
         return self.kb * self.mode.steps
 
     @property
     def groups(self) -> int:
         return self.nb * self.mode.outs
+
+    @property
+    def lw_group(self) -> int:
+        """LM addresses of an output group of C."""
+        return self.lw_c // self.groups
+
+    @property
+    def drains(self) -> bool:
+        """Whether C may go in parts, while the next part is computed."""
+        whole = self.joined == "l2bm@0" and not self.summed
+        return whole and can_drain(self.c, self.tile, self.lw_group, self.groups, LB_TILES_SIZE)
 
     @property
     def unit_a(self) -> int:
@@ -119,7 +157,7 @@ def emit_gemm(call: Call) -> Asm:
     c = call.outputs[0]
     assert a is not None and b is not None and a.scheme is not None and c.scheme is not None
     mode = MODES[call.kernel]
-    kb, nb, parts = local_blocks(a), local_blocks(c), () if _sums_over_l2bs(mode, b) else l2bs_of_lanes(a)
+    kb, nb, parts = local_blocks(a), local_blocks(c), () if _sums_over_l2bs(mode, b) else _sources(a)
     rows = c.scheme.units // nb // call.batches
     shared = a.scheme.units == rows * kb  # one A for all local batches
     if not shared and a.scheme.units != rows * kb * call.batches:
@@ -128,19 +166,31 @@ def emit_gemm(call: Call) -> Asm:
     if parts and a.home is not None:
         raise EmitError(f"{call.node.name}: each L2B has a part of A, which has to come from DRAM")
     tile = _tile(mode, rows, kb * max(1, len(parts)), nb, a, c, call)
+    at_once = _at_once(tile, kb, max(1, len(parts)), a)
     kb = -(-k // BLOCK) if parts else kb
-    p = Product(mode, a, b, bias, c, call.batches, rows, kb, parts, nb, tile, k)
+    p = Product(mode, a, b, bias, c, call.batches, rows, kb, parts, nb, tile, k, at_once)
+    found = [_emitted(call, p, shared)]
+    if p.drains:
+        found.append(_emitted(call, replace(p, room=EVEN), shared))
+    return min(found, key=lambda asm: Clock().run(asm.statements))
+
+
+def _emitted(call: Call, p: Product, shared: bool) -> Asm:
+    """`shared`: all local batches have one A."""
     asm, loops = Asm(), Loops()
-    if bias is not None:
+    if p.bias is not None:
         _load_bias(asm, p, call)
-    whole, rest = divmod(rows, p.tile)
+    whole, rest = divmod(p.rows, p.tile)
     tiles = -(-p.tile // 4)
-    weights = Weights(asm, mode, b, p.steps, p.groups, tiles, LC_HALVES, LC_HALF, bias is not None, True, p.batches)
+    halves, half = p.room.halves, p.room.half
+    weights = Weights(
+        asm, p.mode, p.b, p.steps, p.groups, tiles, halves, half, p.bias is not None, True, p.batches, p.fed_by_l1b
+    )
     weights.bring()
     if whole > 1:
         weights.settle()
     with loops.over(
-        asm, p.batches, 0 if shared else rows * p.lw_a, weights.addresses(p.groups * p.steps), rows * p.lw_c
+        asm, p.batches, 0 if shared else p.rows * p.lw_a, weights.addresses(p.groups * p.steps), p.rows * p.lw_c
     ):
         with loops.over(asm, whole, p.tile * p.lw_a, 0, p.tile * p.lw_c):
             if whole:
@@ -171,18 +221,27 @@ def l2bs_of_lanes(tensor: Tensor) -> tuple[int, ...]:
     return tuple(found) if len(found) > 1 else ()
 
 
+def _sources(tensor: Tensor) -> tuple[Source, ...]:
+    """Where the parts of k are, if the L2Bs share it: the two of each group, where the groups share the rows, or any."""
+    scheme, l2bs = tensor.scheme, l2bs_of_lanes(tensor)
+    assert scheme is not None
+    rows = [d for axis, digits in enumerate(scheme.axes) if axis != scheme.lane for d in digits]
+    if any(d.level == L2B and d.n > 1 for d in rows):
+        return tuple(Source(x % 2) for x in l2bs)
+    return tuple(Source(x % 2, x // 2) for x in l2bs)
+
+
 def _sums_over_l2bs(mode: Mode, b: Tensor) -> bool:
     """Whether the L2Bs share the contraction of the weights."""
     return not mode.crossed and bool(l2bs_of_lanes(b))
 
 
 def _tile(mode: Mode, rows: int, kb: int, nb: int, a: Tensor, c: Tensor, call: Call) -> int:
-    """Rows of a tile: A and C must fit an LM bank each, and the accumulators half of GRF0."""
-    lw_a, lw_c = kb * a.scheme.unit_lw(a.dtype), nb * c.scheme.unit_lw(c.dtype)  # type: ignore[union-attr]
-    local_a = local_blocks(a) * a.scheme.unit_lw(a.dtype)  # type: ignore[union-attr]
-    bank = spec.LM_WORDS // 2 - 8
-    most = min(bank // lw_a, bank // lw_c, 4 * (BIAS // mode.acc_words))
-    if most < 1:
+    """Rows of a tile: A's block floats and C must fit an LM each, and the accumulators half of GRF0."""
+    lw_c, unit = nb * c.scheme.unit_lw(c.dtype), a.scheme.unit_lw(a.dtype)  # type: ignore[union-attr]
+    local_a = local_blocks(a) * unit
+    most = min(BANK // (kb * mode.floats), BANK // lw_c, 4 * (BIAS // mode.acc_words))
+    if most < 1 or kb * unit > BANK:
         raise EmitError(f"{call.node.name}: a row of {kb * BLOCK} or {nb * BLOCK} elements does not fit LM")
     grain = 1
     while (grain * lw_c) % c.image.granule or (grain * local_a) % a.image.granule:
@@ -197,39 +256,65 @@ def _tile(mode: Mode, rows: int, kb: int, nb: int, a: Tensor, c: Tensor, call: C
     return most // step * step if most >= step else most // grain * grain
 
 
+def _at_once(tile: int, kb: int, parts: int, a: Tensor) -> int:
+    """Rows of a tile that LM takes as they come: a whole number of granules, of each part."""
+    lw = kb * a.scheme.unit_lw(a.dtype)  # type: ignore[union-attr]
+    granule = a.image.granule
+
+    def fits(rows: int) -> bool:
+        return parts * room(-(-rows * lw // granule) * granule) <= BANK
+
+    if fits(tile):
+        return tile
+    return max((rows for rows in range(1, tile) if rows * lw % granule == 0 and fits(rows)), default=tile)
+
+
 def _load_bias(asm: Asm, p: Product, call: Call) -> None:
     """The whole bias into L1BM, from where each piece takes its part."""
     assert p.bias is not None
     part = Range.of(p.bias, 0, p.bias.image.addresses)
-    if part.lb_size > LB_BIAS_SIZE or p.bias.image.l1b_spread or p.bias.image.mab_spread:
+    if part.lb_size > LB_BIAS_SIZE or p.bias.image.mab_spread:
         raise EmitError(f"{call.node.name}: the bias of {p.bias.shape} does not fit; add it separately")
     asm.wait(*start_download(asm, part, LC_TILES))
-    for i in range(-(-part.lb_size // 64)):
-        asm.pe(f"l2bmb $lc{LC_TILES + 64 * i} $lb{LB_BIAS + 64 * i}")
+    op, each, wide = ("l2bmd", 32, 256) if p.bias.image.l1b_spread else ("l2bmb", 64, 64)
+    for i in range(-(-part.lb_size // each)):
+        asm.pe(f"{op} $lc{LC_TILES + wide * i} $lb{LB_BIAS + each * i}")
 
 
 def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, count: int) -> None:
     mode = p.mode
     weights.start(loops.of("b"))
-    part_a = Range.of(p.a, at * p.lw_a, (at + count) * p.lw_a)
-    first = 2 * (at * p.lw_a - part_a.lo)
+    for start in range(0, count, p.at_once):
+        _bring_rows(asm, p, loops, at + start, min(p.at_once, count - start), start * p.kb * mode.floats)
+
+    part_c = Range.of(p.c, at * p.lw_c, (at + count) * p.lw_c)
+    a_words = 2 * mode.floats * p.kb
+    out, group = 2 * (at * p.lw_c - part_c.lo), 2 * p.lw_c // p.groups
+    rows = consecutive_rows(count, a_words, a_words // p.kb, out, 2 * p.lw_c, group, p.c.dtype)
+    bias, place = LB_BIAS if p.bias is not None else None, (LC_TILES, p.room.tiles, LB_TILES, LB_TILES_SIZE)
+    if p.room is EVEN:
+        drain = Drain(
+            asm, p.c, count, p.lw_c, p.lw_group, at * p.lw_c, out, LC_TILES, LB_TILES, LB_TILES_SIZE, loops.of("c")
+        )
+        weights.run(rows, bias, loops.of("b"), drain)
+        drain.finish()
+        return
+    weights.run(rows, bias, loops.of("b"))
+    bulk_upload(asm, part_c, m.LM1, 0, *place, loops.of("c"), p.joined, p.summed)
+
+
+def _bring_rows(asm: Asm, p: Product, loops: Loops, at: int, count: int, to: int) -> None:
+    """Rows of A, through LM1, as block floats into LM0 from the LW `to` on."""
+    part = Range.of(p.a, at * p.lw_a, (at + count) * p.lw_a)
+    first = 2 * (at * p.lw_a - part.lo)
     if p.a.home is not None and p.a.home.space == m.LM1 and not loops.of("a") and p.a.pad != "any":
         first = p.a.home.word + 2 * at * p.lw_a
     else:
-        bulk_download(asm, part_a, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("a"), p.parts)
-    units = _blocks_in_lm(p, first, part_a.addresses, count)
+        bulk_download(asm, part, m.LM1, 0, LC_TILES, p.room.tiles, LB_TILES, LB_TILES_SIZE, loops.of("a"), p.parts)
+    units = _blocks_in_lm(p, first, part.addresses, count)
     if p.a.pad == "any" and p.k % BLOCK and p.a.scheme.lane is not None:  # type: ignore[union-attr]
         clear_tail(asm, p.a, m.LM1, units[p.kb - 1 :: p.kb], p.k % BLOCK)
-    _to_block_float(asm, mode, p.a.dtype, units)
-
-    part_c = Range.of(p.c, at * p.lw_c, (at + count) * p.lw_c)
-    a_words = {"h": 2, "f": 4, "d": 8}[mode.letter] * p.kb
-    out, group = 2 * (at * p.lw_c - part_c.lo), 2 * p.lw_c // p.groups
-    rows = consecutive_rows(count, a_words, a_words // p.kb, out, 2 * p.lw_c, group, p.c.dtype)
-    weights.run(rows, LB_BIAS if p.bias is not None else None, loops.of("b"))
-    bulk_upload(
-        asm, part_c, m.LM1, 0, LC_TILES, LC_TILES_SIZE, LB_TILES, LB_TILES_SIZE, loops.of("c"), p.joined, p.summed
-    )
+    _to_block_float(asm, p.mode, p.a.dtype, units, 2 * to)
 
 
 def consecutive_rows(count: int, a_row: int, a_lane: int, c_base: int, c_row: int, c_group: int, dtype: str) -> Rows:
@@ -255,16 +340,15 @@ def _blocks_in_lm(p: Product, first: int, part: int, count: int) -> list[int]:
     ]
 
 
-def _to_block_float(asm: Asm, mode: Mode, dtype: str, units: list[int]) -> None:
-    """A from LM1, where its blocks lie at the words `units`, to LM0 as block floats, one behind the other."""
+def _to_block_float(asm: Asm, mode: Mode, dtype: str, units: list[int], to: int) -> None:
+    """A from LM1, where its blocks lie at the words `units`, to LM0 as block floats, one behind the other from the word `to`."""
     if mode.letter == "h":
         width, rounded = (2, "") if dtype == "half" else (4, "r")
         op, words = "hbfn/9", units
     else:
-        per = 2 if mode.name == "f" else 4
         width, rounded = 2, ""
-        op, words = f"{mode.name}bfn", [unit + 2 * i for unit in units for i in range(per)]
+        op, words = f"{mode.name}bfn", [unit + 2 * i for unit in units for i in range(mode.floats)]
     for u in range(0, len(words), 4):
         some = words[u : u + 4]
-        to = vec(m.LM0, [2 * (u + i) for i in range(len(some))], 2)
-        asm.pe(f"{op} {vec(m.LM1, some, width)}{rounded} {to}")
+        target = vec(m.LM0, [to + 2 * (u + i) for i in range(len(some))], 2)
+        asm.pe(f"{op} {vec(m.LM1, some, width)}{rounded} {target}")

@@ -41,6 +41,11 @@ class Mode:
         return self.name.endswith("t")
 
     @property
+    def floats(self) -> int:
+        """LW of a PE that a block of 16 lanes takes as block floats."""
+        return {"h": 1, "f": 2, "d": 4}[self.letter]
+
+    @property
     def letter(self) -> str:
         """The precision of its instructions."""
         return self.name[0]
@@ -120,3 +125,49 @@ def weights_layout(
     levels = {s.level for axis in (*matrix, *outer) for s in axis}
     copies = tuple(Sub(0, level) for level in (L2B, L1B, MAB) if level not in levels) + tuple(copied)
     return Layout(outer + (matrix if n_first else matrix[::-1]) + tuple(tap_axes), copies)
+
+
+def in_quarters(layout: Layout) -> Layout:
+    """Weights of which the two L2Bs of each group take other halves, all groups the same, as they lie in DRAM once: a quarter
+    of each line of L2BM in each group, as the move `mvb4` takes them: long word 64 i + 16 g + j of the L2BMs l stands in DRAM g
+    at 32 i + 16 l + j."""
+    spread = bool(layout.subs(L1B))
+
+    def places(s: Sub) -> list[Sub]:
+        if s.level == L2B:
+            return [Sub(s.n, ADDR, 4)]
+        if s.level == ADDR and s.stride >= (2 if spread else 16):  # beyond a line
+            return [Sub(s.n, ADDR, s.stride * 4 if spread else s.stride // 2)]
+        if s.level not in (ADDR, L1B):
+            return [s]
+        low, count = s.stride.bit_length() - 1, s.n.bit_length() - 1
+        return [_in_quarter(_bit_of_l2bm(s.level, bit, spread)) for bit in reversed(range(low, low + count))]
+
+    axes = tuple(_merged([place for s in axis for place in places(s)]) for axis in layout.axes)
+    return Layout(axes, (Sub(0, L1B), Sub(0, MAB)))
+
+
+def _bit_of_l2bm(level: str, bit: int, spread: bool) -> int:
+    """Which bit of a long word's number in L2BM a bit of its address, or of its L1B, is (`ir/image.py`)."""
+    if level == L1B:
+        return 3 + bit
+    return bit + 5 if spread and bit else bit + 2
+
+
+def _in_quarter(bit: int) -> Sub:
+    """Where the places go that a bit of the number in L2BM tells apart."""
+    if bit in (4, 5):
+        return Sub(2, L2B, 2 << (bit - 4))
+    return Sub(2, ADDR, 1 << (bit - 2 if bit < 4 else bit - 3))
+
+
+def _merged(subs: Sequence[Sub]) -> tuple[Sub, ...]:
+    """Neighbouring digits as one where they count on."""
+    found: list[Sub] = []
+    for s in subs:
+        last = found[-1] if found else None
+        if last is not None and last.level == s.level and last.stride == s.n * s.stride:
+            found[-1] = Sub(last.n * s.n, s.level, s.stride)
+        else:
+            found.append(s)
+    return tuple(found)

@@ -6,6 +6,8 @@ stay in L2BM: they are moved once, however often `run` is called. Equal pieces b
 Weights lie in the order output group, contraction step; those of a crossed mode the other way round: a piece is then a move for
 each contraction step.
 
+Weights of which the DRAM of all groups holds one copy (`in_quarters`) go from there to the L2Bs that need the same.
+
 Weights that live in LM, a part in each MAB, go from there to the ring in L1BM before each piece: nothing is moved.
 """
 
@@ -14,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.gemm_drain import Drain
 from mlsdk.pipeline.ops.emitters.gemm_modes import Mode
 from mlsdk.pipeline.ops.emitters.gemm_pipeline import RING, Rows, emit_piece
-from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, start_download
+from mlsdk.pipeline.ops.emitters.transfer import LINE, Range, Tensor, start_download
 
 PIECE_STEPS = 640  # PE steps of a piece, about: pieces are written out in full
 BIAS_WORDS = 256  # of GRF0
@@ -53,10 +57,13 @@ class Weights:
         with_bias: bool,
         loops: bool = True,
         matrices: int = 1,
+        by_l1b: bool | None = None,
     ):
         self.asm, self.mode, self.b, self.steps, self.groups = asm, mode, b, steps, groups
         self.halves, self.loops = halves, loops
-        widen = 8 if b.image.l1b_spread else 1
+        self.by_l1b = b.image.l1b_spread if by_l1b is None else by_l1b
+        self.quartered = b.home is None and b.image.l2b_spread and b.image.l2bs_used == 1
+        widen = 8 if self.by_l1b else 1
         if b.home is not None and (not b.image.mab_spread or matrices > 1):
             raise EmitError("weights are read in LM where each MAB has a part of one matrix")
         most = half // widen if b.home is None else RING
@@ -116,9 +123,25 @@ class Weights:
         image, at = self.b.image, self.halves[index % 2]
         tags = iter(self.tags[index % 2])
         for first, blocks in self._runs(self.pieces[index]):
-            part = Range.of(self.b, self.addresses(first), self.addresses(first + blocks))
-            start_download(self.asm, part, at, strides, tuple(next(tags) for _ in range(image.l2bs_used)))
-            at += blocks * self.mode.block_lw * (8 if image.l1b_spread else 1)
+            mine = tuple(next(tags) for _ in range(image.l2bs_used))
+            if self.quartered:
+                self._start_quarters(first, blocks, at, strides, mine[0])
+            else:
+                part = Range.of(self.b, self.addresses(first), self.addresses(first + blocks))
+                start_download(self.asm, part, at, strides, mine)
+            at += blocks * self._block
+
+    @property
+    def _block(self) -> int:
+        """LW of L2BM that a block takes, with those that other L1Bs take at the same time."""
+        return self.mode.block_lw * (8 if self.by_l1b else 1)
+
+    def _start_quarters(self, first: int, blocks: int, lc: int, strides: tuple[int, ...], tag: int) -> None:
+        """A move of blocks that lie in quarters: the DRAM of each group gives half as much as each L2BM takes."""
+        of_dram = tuple(s * 4 * self._block // self.mode.block_lw // 2 for s in strides)
+        src = m.Operand(m.DRAM, first * self._block // 2, m.LW, symbol=self.b.symbol, strides=of_dram)
+        size = -(-blocks * self._block // LINE) * LINE
+        self.asm.move("mvb4", src, m.Operand(m.L2BM, lc, m.LW), size, tag)
 
     def _waits(self, index: int) -> tuple[int, ...]:
         """Tags of a piece's moves."""
@@ -145,15 +168,19 @@ class Weights:
 
     # ---- use --------------------------------------------------------------------------------------------------
 
-    def run(self, rows: Rows, bias: int | None, strides: tuple[int, ...] = ()) -> None:
+    def run(self, rows: Rows, bias: int | None, strides: tuple[int, ...] = (), drain: Drain | None = None) -> None:
         """All products of the weights with a tile's rows, after `start`. `bias`: L1BM address of the bias; `strides`: of
-        the weights' LM address in the enclosing loops."""
+        the weights' LM address in the enclosing loops. `drain` takes output groups as they are done."""
         first = self.pieces[0].steps
         period = 2 if self.steps <= first else -(-self.steps // first)
         period += period % 2 * period  # a repetition starts in the half that the one before started in
-        index = 0
+        index = drained = 0
         while index < len(self.pieces):
-            length, repeat = self._loop(index, rows, period)
+            length, repeat = self._loop(index, rows, period, drain)
+            if drain is not None and repeat > 1:
+                if drained < self._group(index):
+                    drain.take(drained, self._group(index) - drained)
+                drain.prepare()
             if repeat > 1:
                 body = sum(piece.steps for piece in self.pieces[index : index + length])
                 groups = body // self.steps
@@ -163,10 +190,17 @@ class Weights:
                     for j in range(length):
                         out = (*prefix, rows.out(self._group(index) + groups) - rows.out(self._group(index)))
                         self._piece(index + j, rows, bias, inner, out, (*prefix, groups * self.mode.bias_words * 2))
+                    if drain is not None:
+                        drain.take(self._group(index), groups, out, (*prefix, groups * drain.lw))
                 index += repeat * length
+                drained = self._group(index) if index < len(self.pieces) else self.groups
             else:
                 self._piece(index, rows, bias, strides, (), ())
                 index += 1
+                done = self.pieces[index - 1].last // self.steps
+                if drain is not None and (done - drained >= drain.columns or index == len(self.pieces)):
+                    drain.take(drained, done - drained)
+                    drained = done
 
     def _from_lm(self, piece: Piece) -> None:
         """A piece's blocks from LM into the ring, in the order in which its products take them."""
@@ -192,17 +226,19 @@ class Weights:
         start = None
         if bias is not None:
             start = (bias + 4 * (piece.first // self.steps * self.mode.bias_words // 2), of_bias)
-        spread = self.b.image.l1b_spread
         emit_piece(
             self.asm, self.mode, rows, self.steps, piece.first, piece.last,
-            self.halves[index % 2] if self.b.home is None else None, spread, start, out, self._place(piece),
+            self.halves[index % 2] if self.b.home is None else None, self.by_l1b, start, out, self._place(piece),
         )  # fmt: skip
         if not self.stay and index + 2 < len(self.pieces):
             self._prefetch(index + 2, strides)
 
-    def _loop(self, index: int, rows: Rows, period: int) -> tuple[int, int]:
-        """(pieces of a repetition, repetitions) of a loop that begins with a piece; no repetitions if there is none."""
-        for length in (period, 2 * period):
+    def _loop(self, index: int, rows: Rows, period: int, drain: Drain | None) -> tuple[int, int]:
+        """(pieces of a repetition, repetitions) of a loop that begins with a piece; no repetitions if there is none. One has as
+        many output groups as are taken at once, if that is possible."""
+        groups = max(1, sum(piece.steps for piece in self.pieces[index : index + period]) // self.steps)
+        fitting = range(drain.columns // groups, 1, -1) if drain is not None else ()
+        for length in (*(period * count for count in fitting), period, 2 * period):
             repeat = self._repeats(index, length) if self.loops and not self.stay and self.b.home is None else 0
             if repeat > 1 and self._regular(rows, index, length, repeat):
                 return length, repeat

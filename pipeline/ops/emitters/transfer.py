@@ -92,19 +92,26 @@ def start_download(
     return result
 
 
-def _start_from(asm: Asm, part: Range, l2b: int, lc: int, strides: tuple[int, ...]) -> int:
-    """A move of what one L2B has in its group's DRAM into all L2BMs at `lc`."""
+@dataclass(frozen=True)
+class Source:
+    """What one L2B has goes to all L2Bs; with no group: what each group's L2B `half` has goes to both of the group."""
+
+    half: int
+    group: int | None = None
+
+
+def _start_from(asm: Asm, part: Range, source: Source, lc: int, strides: tuple[int, ...]) -> int:
+    """A move of what one L2B of a group, or of each, has in DRAM into L2BM at `lc`."""
     image = part.tensor.image
-    offset = part.lo * image.lw_per_address + l2b % 2 * image.l2b_size
     src = m.Operand(
         m.DRAM,
-        offset,
+        part.lo * image.lw_per_address + source.half * image.l2b_size,
         m.LW,
         symbol=part.tensor.symbol,
-        group=l2b // 2,
+        group=source.group,
         strides=tuple(s * image.lw_per_address for s in strides),
     )
-    return asm.move("mvb", src, m.Operand(m.L2BM, lc, m.LW), part.lc_size)
+    return asm.move("mvb2" if source.group is None else "mvb", src, m.Operand(m.L2BM, lc, m.LW), part.lc_size)
 
 
 def start_upload(
@@ -176,20 +183,27 @@ def settle_at_home(asm: Asm, part: Range, lc: int, lb: int, lb_size: int, stride
 
 
 def pipeline(
-    asm: Asm, first: list[str], second: list[tuple[str, int]], distance: int, strides: tuple[int, ...] = ()
+    asm: Asm,
+    first: list[str],
+    second: list[tuple[str, int]],
+    distance: int,
+    strides: tuple[int, ...] = (),
+    of_first: tuple[int, ...] = (),
 ) -> None:
     """Issue `first` one a step, and each line of `second` beside it as soon as the `need` lines of `first` before it are
-    `distance` steps old. `strides`: of the targets of `second`, one instruction a line."""
+    `distance` steps old. `strides`: of the targets of `second`, `of_first`: of the sources of `first`; one instruction a line."""
     issued: list[int] = []
     position = 0
     while len(issued) < len(first) or position < len(second):
-        lines, moving = [], []
+        lines: list[str] = []
+        moving: list[tuple[int, int, tuple[int, ...]]] = []
         if len(issued) < len(first):
             lines.append(first[len(issued)])
+            moving += [(0, 0, of_first)] if any(of_first) else []
         if position < len(second):
             line, need = second[position]
             if need <= len(issued) and (need == 0 or issued[need - 1] + distance <= asm.step):
-                moving = [(len(lines), 1, strides)] if any(strides) else []
+                moving += [(len(lines), 1, strides)] if any(strides) else []
                 lines.append(line)
                 position += 1
         if not lines:
@@ -202,26 +216,37 @@ def pipeline(
         assert asm.step > before
 
 
-def finish_upload(asm: Asm, part: Range, lc: int, lb: int, space: str, word: int, of_copies: str = "l2bm@0") -> None:
-    """From `space` at `word` through L1BM at `lb` into L2BM at `lc`; the moves may start afterwards. `of_copies`: how L2BM
-    takes what all L1Bs have: from L1B 0, or reduced."""
+def finish_upload(
+    asm: Asm,
+    part: Range,
+    lc: int,
+    lb: int,
+    space: str,
+    word: int | list[int],
+    of_copies: str = "l2bm@0",
+    strides: tuple[int, ...] = (),
+) -> None:
+    """From `space` at `word`, or at the word of each address, through L1BM at `lb` into L2BM at `lc`; the moves may start
+    afterwards. `of_copies`: how L2BM takes what all L1Bs have: from L1B 0, or reduced. `strides`: words by which those in LM
+    advance in the enclosing loops."""
     image, count = part.tensor.image, part.addresses
+    words = word if isinstance(word, list) else _words(word, 0, room(count))
     each, wide = (32, 256) if image.l1b_spread else (64, 64)
     first = []
     if image.mab_spread:
         for a in range(0, count, 4):
-            first.append(f"l1bmd {vec(space, _words(word, a, 4), 2)} $lb{lb + 64 * a}")
+            first.append(f"l1bmd {vec(space, words[a : a + 4], 2)} $lb{lb + 64 * a}")
         per_line = 256
     else:
         for a in range(0, count, 8):
-            first.append(f"l1bmm@0 {vec(space, [word + 2 * a + 4 * c for c in range(4)], 4)} $llb{lb + 4 * a}")
+            first.append(f"l1bmm@0 {vec(space, words[a : a + 8 : 2], 4)} $llb{lb + 4 * a}")
         per_line = 32
     second = []
     for i in range(-(-part.lb_size // each)):
         op = "l2bmd" if image.l1b_spread else of_copies
         need = -(-min((i + 1) * each, part.lb_size) // per_line)
         second.append((f"{op} $lb{lb + i * each} $lc{lc + i * wide}", need))
-    pipeline(asm, first, second, distance=3)
+    pipeline(asm, first, second, distance=3, of_first=strides)
 
 
 def download(asm: Asm, part: Range, space: str, word: int, lc: int = 0, lb: int = 0) -> None:
@@ -240,10 +265,10 @@ def bulk_download(
     lb: int,
     lb_size: int,
     strides: tuple[int, ...] = (),
-    l2bs: tuple[int, ...] = (),
+    sources: tuple[Source, ...] = (),
 ) -> None:
     """A download of any size: in pieces that fit two halves of L2BM [lc, lc + lc_size) and L1BM [lb, lb + lb_size), the
-    next piece's moves on their way while one is distributed. `l2bs`: what these L2Bs have goes to all, one part behind
+    next piece's moves on their way while one is distributed. `sources`: these parts go to several L2Bs each, one part behind
     the other."""
     if part.tensor.home is not None:
         home = part.tensor.home
@@ -251,12 +276,12 @@ def bulk_download(
         return
     whole = list(_pieces(part, lc_size // 2, lb_size))
     halves = [lc, lc + lc_size // 2 // 256 * 256]
-    pieces = [(at, piece) for at in range(max(1, len(l2bs))) for piece in whole]
+    pieces = [(at, piece) for at in range(max(1, len(sources))) for piece in whole]
 
     def start(i: int) -> list[int]:
         at, piece = pieces[i]
-        if l2bs:
-            return [_start_from(asm, piece, l2bs[at], halves[i % 2], strides)]
+        if sources:
+            return [_start_from(asm, piece, sources[at], halves[i % 2], strides)]
         return start_download(asm, piece, halves[i % 2], strides)
 
     tags = start(0)

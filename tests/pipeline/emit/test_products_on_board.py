@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from emulated import TOLERANCE, compiled, graph_of, run
+from emulated import TOLERANCE, compiled, execute_plan, graph_of, run, steps_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlsdk.device.isa.model import L2BM, Move, unroll
 from mlsdk.pipeline.ir.graph import Graph, Node, Value
+from mlsdk.pipeline.ops.clock import Clock
 
 DTYPES = ("float", "half", "mixed", "double")
 sizes = st.sampled_from([1, 2, 3, 4, 7, 15, 16, 17, 31, 33, 64, 65, 100])
@@ -110,6 +112,53 @@ def test_few_rows_share_columns(m, k, n, dtype):
     graph = graph_of("Gemm", {"a": ("float32", a.shape)}, {"y": ("float32", (m, n))}, {}, {"b": b, "c": c})
     result, _ = run(graph, {"a": a}, dtype)
     check(result["y"], a, b, c, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("lead", "k", "n"), [((64,), 64, 70), ((3, 50), 33, 150), ((18,), 30, 2050)])
+def test_every_way_to_share_out_a_product_gives_it(lead, k, n, dtype):
+    """Rows over groups, columns over the L2Bs of a group; either over the L1Bs; each with weights in an order of its own."""
+    rng = np.random.default_rng(8)
+    a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((*lead, k), (k, n), (n,)))
+    op, constants = ("Gemm", {"b": b, "c": c}) if lead == (64,) else ("MatMul", {"b": b})
+    graph = graph_of(op, {"a": ("float32", a.shape)}, {"y": ("float32", (*lead, n))}, {}, constants)
+    found = {}
+    for way in range(6):
+        plan = compiled(graph, dtype, ways={"y": way})
+        found.setdefault(str(plan[0].values["y"].layout), plan)
+    assert len(found) >= 3
+    for plan in found.values():
+        if Clock().run(plan[2].statements) < 1500:  # ways that no planner takes may be long
+            result, _ = execute_plan(graph, {"a": a}, *plan)
+            check(result["y"], a, b, c if op == "Gemm" else np.zeros(1), dtype)
+
+
+@pytest.mark.parametrize(("dtype", "m", "k", "n", "way", "loops"), [
+    ("half", 520, 96, 1590, 2, False), ("mixed", 1021, 60, 700, 1, False), ("float", 100, 64, 4200, 0, False),
+    ("float", 97, 50, 4190, 3, True),
+])  # fmt: skip
+def test_columns_go_to_dram_while_others_are_computed(dtype, m, k, n, way, loops):
+    """In several parts, so with the same tags again and again; in a loop they are raised before it."""
+    rng = np.random.default_rng(9)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
+    graph = graph_of("MatMul", {"a": ("float32", a.shape)}, {"y": ("float32", (m, n))}, {}, {"b": b})
+    plan = compiled(graph, dtype, ways={"y": way})
+    moves = [s for s in unroll(plan[2].statements) if isinstance(s, Move)]
+    up = [s.tag for s in moves if s.src is not None and s.src.space == L2BM]
+    assert len(set(up)) < len(up) and loops == any(s.mnemonic == "mvnop" for s in moves)
+    result, _ = execute_plan(graph, {"a": a}, *plan)
+    check(result["y"], a, b, np.zeros(1), dtype)
+
+
+@pytest.mark.parametrize(("m", "k", "n", "dtype", "most"), [
+    (4096, 4096, 4096, "half", 93_500), (1024, 1024, 1024, "half", 5_000), (1024, 1024, 1024, "mixed", 6_300),
+    (16, 4096, 4096, "float", 34_500), (4096, 1024, 4096, "half", 29_500),
+])  # fmt: skip
+def test_large_products_take_no_more_steps_than_they_did(m, k, n, dtype, most):
+    graph = graph_of(
+        "MatMul", {"a": ("float32", (m, k))}, {"y": ("float32", (m, n))}, {}, {"b": np.zeros((k, n), np.float32)}
+    )
+    assert steps_of(graph, dtype) <= most
 
 
 @pytest.mark.slow
