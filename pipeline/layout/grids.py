@@ -7,11 +7,11 @@ estimated here; a search counts.
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
 from mlsdk.device import spec
 from mlsdk.pipeline.ir.image import Image
-from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, MAB
+from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, MAB, PER_LW
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, spread
 from mlsdk.pipeline.ops.emitters.gemm_modes import Mode
 from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS
@@ -19,6 +19,7 @@ from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS
 PORT = spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP  # LW a step between a group's DRAM and L2BM
 LINE_BY_L1B = 32  # LW a step from L2BM to each L1BM, if each takes other ones
 STARTING = 150  # steps until the first product, and from the last one to the end
+SWITCH = 30  # LW a step of a value that is brought to another layout
 LEAST_GAIN = 0.9  # what a way has to take, of the steps of the rule's own, to stand before it
 
 PAIR = Digit(spec.L2B_PER_GROUP, L2B, 1)
@@ -63,19 +64,56 @@ def _local(blocks: int, parts: int) -> tuple[Digit, ...]:
     return (Digit(each, LOCAL, -1),) if each > 1 else ()
 
 
-def steps(mode: Mode, way: Way, dtypes: tuple[str, str], batches: int = 1) -> float:
+def fits(mode: Mode, way: Way, dtypes: tuple[str, str]) -> bool:
+    """Whether the emitter has room for its tiles: A's block floats in LM0, what comes of A at once and C in LM1, all of them from
+    where an image may be cut to where it may be cut."""
+    most, rows = _most_rows(mode, way, dtypes)
+    a, c = way
+    (lw_a, of_a), (lw_c, of_c) = (
+        (_blocks(s) * s.unit_lw(dtype), Image(s.layout(dtype), dtype, s.extents).granule)
+        for s, dtype in zip(way, dtypes)
+    )
+    grain = 1
+    while grain * lw_a % of_a or grain * lw_c % of_c:
+        grain *= 2
+    at_once = of_a // gcd(lw_a, of_a) * lw_a * _sources(a)
+    return most >= min(rows, grain) and at_once <= spec.LM_WORDS // 2
+
+
+def _blocks(scheme: Scheme) -> int:
+    """Lane blocks of a MAB."""
+    assert scheme.lane is not None
+    return prod(d.n for d in scheme.axes[scheme.lane] if d.level == LOCAL)
+
+
+def _sources(a: Scheme) -> int:
+    """L2Bs that have another part of k each."""
+    assert a.lane is not None
+    return prod(d.n for d in a.axes[a.lane] if d.level == L2B)
+
+
+def _most_rows(mode: Mode, way: Way, dtypes: tuple[str, str]) -> tuple[int, int]:
+    """Rows of the largest tile, as far as LM and the accumulators go, and rows of a MAB."""
+    a, c = way
+    largest = max(_blocks(a) * _sources(a) * mode.floats, _blocks(c) * c.unit_lw(dtypes[1]))
+    return min(spec.LM_WORDS // 2 // largest, 4 * (BIAS // mode.acc_words)), c.units // _blocks(c)
+
+
+def switched(shape: tuple[int, ...], dtype: str) -> float:
+    """About how many steps a value takes to lie otherwise."""
+    return prod(shape) / PER_LW[dtype] / SWITCH + STARTING
+
+
+def steps(mode: Mode, way: Way, dtypes: tuple[str, str]) -> float:
     """About how many steps a product takes that goes a way. `dtypes`: of A and of the result."""
     a, c = way
-    assert a.lane is not None and c.lane is not None
-    lanes_a, lanes_c = a.axes[a.lane], c.axes[c.lane]
-    blocks_k, blocks_n = (prod(d.n for d in lanes if d.level == LOCAL) for lanes in (lanes_a, lanes_c))
-    sources = prod(d.n for d in lanes_a if d.level == L2B)
-    rows = c.units // blocks_n
-    of_l2b = [d for d in lanes_c if d.level == L2B and d.n > 1]
-    by_l1b = any(d.level == L1B and d.n > 1 for d in lanes_c)
+    assert c.lane is not None
+    blocks_k, blocks_n, sources = _blocks(a), _blocks(c), _sources(a)
+    of_l2b = [d for d in c.axes[c.lane] if d.level == L2B and d.n > 1]
+    by_l1b = any(d.level == L1B and d.n > 1 for d in c.axes[c.lane])
 
-    largest = max(blocks_k * sources * mode.floats, blocks_n * c.unit_lw(dtypes[1]))
-    tile = max(1, min(rows, spec.LM_WORDS // 2 // largest, 4 * (BIAS // mode.acc_words)))
+    most, rows = _most_rows(mode, way, dtypes)
+    tile = max(1, min(rows, most))
     blocks = blocks_k * sources * mode.steps * blocks_n * mode.outs
     whole, rest = divmod(rows, tile)
     period = mode.period(-(-tile // 4)) * whole + (mode.period(-(-rest // 4)) if rest else 0)

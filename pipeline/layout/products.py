@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import gcd, prod
+from math import gcd, inf, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,10 +26,10 @@ from mlsdk.pipeline.ops.table import attributes
 if TYPE_CHECKING:
     from mlsdk.pipeline.layout.planner import Planner
 
-#: what is shared out over the L2Bs: the rows of A and C, or the columns of B and C
-ROWS, COLUMNS = "Rows", "Columns"
+#: what is shared out over the L2Bs: the rows of A and C, or the columns of B and C; or both, as in grids.py
+ROWS, COLUMNS, GRID = "Rows", "Columns", "Grid"
 #: operators that can be done in several ways, which an option may choose from
-IMPLEMENTATIONS = dict.fromkeys(("MatMul", "Gemm"), (ROWS, COLUMNS))
+IMPLEMENTATIONS = dict.fromkeys(("MatMul", "Gemm"), (ROWS, COLUMNS, GRID))
 BANK = spec.LM_WORDS // 2  # long words of LM that a tile may take
 
 
@@ -386,15 +386,14 @@ def _schemes(
     pays = not batch and columns_pay(mode, prod(shape_c[:-1]), k, n)
     ways = [*columns, *rows] if pays or not rows else [*rows, *columns]
     implementation = planner.options.implementations.get(planner.maker.get(out, ""))
-    ways = {ROWS: rows, COLUMNS: columns}.get(implementation or "", ways) or ways
+    dtypes = planner.device_dtype(a), dtype_c
+    others = [] if batch else [way for way in grids.grids(shape_c, k) if grids.fits(mode, way, dtypes)]
+    ways = {ROWS: rows, COLUMNS: columns, GRID: others}.get(implementation or "", ways) or ways
     pin = planner.options.pins.gemm(b)
-    if pin is None and implementation is None and not batch:
-        ways = _with_grids(
-            planner, a, shape_a, trans_a, mode, ways, grids.grids(shape_c, k), (planner.device_dtype(a), dtype_c)
-        )
+    if pin is None and implementation is None and others:
+        ways = _with_grids(planner, a, out, trans_a, mode, ways, others, dtypes)
     if pin is not None and not trans_a:
-        dtype_a = planner.device_dtype(a)
-        ways = [(x, y) for x, y in ways if pin.allows(x.layout(dtype_a), y.layout(dtype_c))] or ways
+        ways = [(x, y) for x, y in ways if pin.allows(x.layout(dtypes[0]), y.layout(dtypes[1]))] or ways
     scheme_a, scheme_c = planner.way(out, ways) if ways else (new, of_c(new))
     while not fits(scheme_a, scheme_c) and _local_blocks(scheme_c, last) * unit_c < BANK:
         grains = [
@@ -408,22 +407,27 @@ def _schemes(
 
 
 def _with_grids(
-    planner: Planner, a: str, shape_a: tuple[int, ...], trans_a: bool, mode: Mode, ways: list[grids.Way],
-    others: list[grids.Way], dtypes: tuple[str, str],
+    planner: Planner, a: str, out: str, trans_a: bool, mode: Mode, ways: list[grids.Way], others: list[grids.Way],
+    dtypes: tuple[str, str],
 ) -> list[grids.Way]:  # fmt: skip
     """Ways of which the first is the rule's own, with those that share out rows and columns: before it where they are much
-    quicker, else behind all, for a search to try."""
+    quicker although A and the result have to be switched; else the one that were quicker without, behind all, for a search to
+    try."""
     lies = planner.scheme_of(a)
+    is_read = out not in planner.graph.outputs or bool(planner.readers.get(out))
 
-    def estimate(way: grids.Way) -> float:
+    def switching(way: grids.Way) -> float:
         own = way[0].permute((1, 0)) if trans_a else way[0]
         anew = lies is not None and lies.plain != own.restrict(planner.shape(a), own.extents).plain
-        return grids.steps(mode, way, dtypes) + (prod(shape_a) * QUAD_LW[dtypes[0]] / 4 / 64 if anew else 0)
+        names = ((a, dtypes[0], anew), (out, dtypes[1], is_read))
+        return sum(grids.switched(planner.shape(name), dtype) for name, dtype, moves in names if moves)
 
-    ranked = sorted(others, key=estimate)
-    if ranked and (not ways or estimate(ranked[0]) < grids.LEAST_GAIN * estimate(ways[0])):
-        return [ranked[0], *ways, *ranked[1:]]
-    return [*ways, *ranked]
+    costs = {way: grids.steps(mode, way, dtypes) for way in (*ways[:1], *others)}
+    least = grids.LEAST_GAIN * costs[ways[0]] if ways else inf
+    ranked = sorted((way for way in others if costs[way] < least), key=lambda way: costs[way] + switching(way))
+    if not ranked:
+        return ways
+    return [ranked[0], *ways] if costs[ranked[0]] + switching(ranked[0]) < least else [*ways, ranked[0]]
 
 
 def _local_blocks(scheme: Scheme, last: int) -> int:

@@ -166,7 +166,7 @@ def emit_gemm(call: Call) -> Asm:
     if parts and a.home is not None:
         raise EmitError(f"{call.node.name}: each L2B has a part of A, which has to come from DRAM")
     tile = _tile(mode, rows, kb * max(1, len(parts)), nb, a, c, call)
-    at_once = _at_once(tile, kb, max(1, len(parts)), a)
+    at_once = _at_once(tile, kb, max(1, len(parts)), a, call)
     kb = -(-k // BLOCK) if parts else kb
     p = Product(mode, a, b, bias, c, call.batches, rows, kb, parts, nb, tile, k, at_once)
     found = [_emitted(call, p, shared)]
@@ -256,7 +256,7 @@ def _tile(mode: Mode, rows: int, kb: int, nb: int, a: Tensor, c: Tensor, call: C
     return most // step * step if most >= step else most // grain * grain
 
 
-def _at_once(tile: int, kb: int, parts: int, a: Tensor) -> int:
+def _at_once(tile: int, kb: int, parts: int, a: Tensor, call: Call) -> int:
     """Rows of a tile that LM takes as they come: a whole number of granules, of each part."""
     lw = kb * a.scheme.unit_lw(a.dtype)  # type: ignore[union-attr]
     granule = a.image.granule
@@ -266,7 +266,12 @@ def _at_once(tile: int, kb: int, parts: int, a: Tensor) -> int:
 
     if fits(tile):
         return tile
-    return max((rows for rows in range(1, tile) if rows * lw % granule == 0 and fits(rows)), default=tile)
+    found = max((rows for rows in range(1, tile) if rows * lw % granule == 0 and fits(rows)), default=0)
+    if not found:
+        raise EmitError(
+            f"{call.node.name}: rows of {kb * parts * BLOCK} elements, from where they may be cut, do not fit LM"
+        )
+    return found
 
 
 def _load_bias(asm: Asm, p: Product, call: Call) -> None:

@@ -115,7 +115,7 @@ def test_few_rows_share_columns(m, k, n, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("lead", "k", "n"), [((64,), 64, 70), ((3, 50), 33, 150), ((18,), 30, 2050)])
+@pytest.mark.parametrize(("lead", "k", "n"), [((64,), 32, 270), ((3, 50), 33, 300), ((18,), 30, 2050)])
 def test_every_way_to_share_out_a_product_gives_it(lead, k, n, dtype):
     """Rows over groups, columns over the L2Bs of a group; either over the L1Bs; each with weights in an order of its own."""
     rng = np.random.default_rng(8)
@@ -123,26 +123,26 @@ def test_every_way_to_share_out_a_product_gives_it(lead, k, n, dtype):
     op, constants = ("Gemm", {"b": b, "c": c}) if lead == (64,) else ("MatMul", {"b": b})
     graph = graph_of(op, {"a": ("float32", a.shape)}, {"y": ("float32", (*lead, n))}, {}, constants)
     found = {}
-    for way in range(6):
-        plan = compiled(graph, dtype, ways={"y": way})
+    for way in range(3):
+        plan = compiled(graph, dtype, ways={"y": way}, implementations={op: "Grid"})
         found.setdefault(str(plan[0].values["y"].layout), plan)
-    assert len(found) >= 3
+    assert len(found) >= 2
     for plan in found.values():
         if Clock().run(plan[2].statements) < 1500:  # ways that no planner takes may be long
             result, _ = execute_plan(graph, {"a": a}, *plan)
             check(result["y"], a, b, c if op == "Gemm" else np.zeros(1), dtype)
 
 
-@pytest.mark.parametrize(("dtype", "m", "k", "n", "way", "loops"), [
-    ("half", 520, 96, 1590, 2, False), ("mixed", 1021, 60, 700, 1, False), ("float", 100, 64, 4200, 0, False),
-    ("float", 97, 50, 4190, 3, True),
+@pytest.mark.parametrize(("dtype", "m", "k", "n", "implementation", "way", "loops"), [
+    ("half", 520, 96, 1590, "Grid", 1, False), ("mixed", 1021, 60, 700, "Rows", 0, False),
+    ("float", 100, 64, 4200, "Grid", 2, False), ("float", 97, 50, 4190, "Grid", 1, True),
 ])  # fmt: skip
-def test_columns_go_to_dram_while_others_are_computed(dtype, m, k, n, way, loops):
+def test_columns_go_to_dram_while_others_are_computed(dtype, m, k, n, implementation, way, loops):
     """In several parts, so with the same tags again and again; in a loop they are raised before it."""
     rng = np.random.default_rng(9)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((m, k), (k, n)))
     graph = graph_of("MatMul", {"a": ("float32", a.shape)}, {"y": ("float32", (m, n))}, {}, {"b": b})
-    plan = compiled(graph, dtype, ways={"y": way})
+    plan = compiled(graph, dtype, ways={"y": way}, implementations={"MatMul": implementation})
     moves = [s for s in unroll(plan[2].statements) if isinstance(s, Move)]
     up = [s.tag for s in moves if s.src is not None and s.src.space == L2BM]
     assert len(set(up)) < len(up) and loops == any(s.mnemonic == "mvnop" for s in moves)

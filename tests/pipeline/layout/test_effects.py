@@ -189,7 +189,7 @@ def test_time_slices_are_bounded_and_written_down():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("MatMul=columns", "give one of MatMul=Rows, MatMul=Columns; did you mean 'Columns'"),
+        ("MatMul=columns", "give one of MatMul=Rows, MatMul=Columns, MatMul=Grid; did you mean 'Columns'"),
         ("MatMul", "give one of MatMul=Rows"),
         ("Relu=Fast", "Relu has one implementation; leave it out"),
         ("MatMull=Rows", "there is no operator 'MatMull'; did you mean 'MatMul'"),
