@@ -27,7 +27,7 @@ from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.conv import CONSTANTS, UNIT
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode, mode_of, weights_layout
 from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS
-from mlsdk.pipeline.ops.emitters.slide import WEIGHTS_LW, compute_dtype
+from mlsdk.pipeline.ops.emitters.slide import WEIGHTS_LW
 from mlsdk.pipeline.ops.table import attributes
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cost:
-    """An estimate in steps of a 3 x 3 convolution from as many channels, to compare splits."""
+    """An estimate in steps of a convolution from as many channels, to compare splits."""
 
     steps: float
     split: Split
@@ -47,33 +47,36 @@ class Cost:
 
 @lru_cache(maxsize=4096)
 def split_for(shape: tuple[int, ...], dtype: str) -> Split:
-    """How a tensor of `shape` that a window operation makes is shared out over the L2Bs. It depends on the shape alone, so
-    that tensors which meet later lie alike."""
+    """How a tensor of `shape` that a window operation makes is shared out over the L2Bs, for convolutions of 3 x 3 taps
+    or, where these do not fit, of one. It depends on the shape alone, so that tensors which meet later lie alike."""
     n, c, h, w = (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
     blocks = -(-c // BLOCK)
-    costs = []
-    for channels in (1, 2, 4, 8):
-        if channels > blocks:
-            continue
-        for images in (1, 2, 4, 8):
-            if images > n or channels * images > EXTENT[L2B]:
+    for span in (3, 1):
+        costs = []
+        for channels in (1, 2, 4, 8):
+            if channels > blocks:
                 continue
-            rows = min(h, EXTENT[L2B] // channels // images)
-            split = Split(images, channels, rows)
-            steps = _estimate((n, c, h, w), split, dtype)
-            if steps is not None:
-                costs.append(Cost(steps, split))
-    if not costs:  # whoever cannot work with it will not
+            for images in (1, 2, 4, 8):
+                if images > n or channels * images > EXTENT[L2B]:
+                    continue
+                rows = min(h, EXTENT[L2B] // channels // images)
+                split = Split(images, channels, rows)
+                steps = _estimate((n, c, h, w), split, dtype, span)
+                if steps is not None:
+                    costs.append(Cost(steps, split))
+        if costs:
+            break
+    else:  # whoever cannot work with it will not
         return Split(1, 1, min(h, EXTENT[L2B]))
     return min(costs, key=lambda cost: (cost.steps, cost.split.channels)).split
 
 
-def _estimate(shape: tuple[int, int, int, int], split: Split, dtype: str) -> float | None:
-    """Steps of a 3 x 3 convolution from a plane of the same shape and split, or None where it does not fit."""
+def _estimate(shape: tuple[int, int, int, int], split: Split, dtype: str, most: int) -> float | None:
+    """Steps of a convolution with `most` x `most` taps from a plane of that shape and split, or None where it does not fit."""
     scheme = plane_scheme(shape, split)
     plane = Plane.of(shape, scheme)
     assert plane is not None
-    span = (min(3, shape[2]), min(3, shape[3]))
+    span = (min(most, shape[2]), min(most, shape[3]))
     window = windows.Window(plane, plane, span, (1, 1), (1, 1), (span[0] // 2, span[1] // 2))
     mode = MODES[{"half": "h", "single": "f", "double": "d"}[dtype]]
     try:
@@ -83,11 +86,11 @@ def _estimate(shape: tuple[int, int, int, int], split: Split, dtype: str) -> flo
     segments = windows.segments(window, columns)
     tiles = plane.images * -(-plane.rows // rows)
     lw = QUAD_LW[dtype]
-    products = 9 * plane.blocks * split.channels * mode.steps * plane.blocks * mode.outs
+    products = prod(span) * plane.blocks * split.channels * mode.steps * plane.blocks * mode.outs
     weights = products * mode.block_lw * (2 if split.channels > 1 else 1) / 64
     compute = tiles * sum(products * mode.period(s.groups) for s in segments)
     row = windows.row_lw(plane, dtype)
-    load = tiles * rows * 3 * split.channels * row / 64 + plane.images * plane.rows * 2 * row / 32
+    load = tiles * rows * span[0] * split.channels * row / 64 + plane.images * plane.rows * 2 * row / 32
     store = plane.images * plane.rows * row / 32 + tiles * (rows * row / 64 + plane.blocks * plane.columns / 4 * lw)
     return max(weights, compute) + load + store + 60 * tiles
 
@@ -381,7 +384,7 @@ def _depthwise(planner: Planner, node: Node, window: Window, x: str, w: str, bia
     assert y is not None
     dtype = "half" if half else compute
     dtypes = (planner.device_dtype(source), dtype)
-    if not _fits(plane, y, found, QUAD_LW[compute], dtypes, 64, True):
+    if not _fits(plane, y, found, QUAD_LW[dtypes[0]], dtypes, 64, True):
         return False
     copies = _copies(scheme, split)
     axes = (scheme.axes[1], (), *((Digit(n, LOCAL, -1 - i),) if n > 1 else () for i, n in enumerate(window.kernel)))
@@ -390,7 +393,7 @@ def _depthwise(planner: Planner, node: Node, window: Window, x: str, w: str, bia
         inputs[2] = planner.want(bias, Scheme((scheme.axes[1],), 0, copies), compute, reason="bias")
     kernel = "depthwise" if bias is None else "depthwise+bias"
     sizes = windows.Window(plane, y, found["window"], found["step"], found["apart"], found["border"], True)
-    _, columns = windows.choose("", sizes, QUAD_LW[compute], *dtypes, 64)
+    _, columns = windows.choose("", sizes, QUAD_LW[dtypes[0]], *dtypes, 64)
     target = Target(node.outputs[0], scheme, dtype, slide.CONSTANTS, lambda form: form.fits(sizes, columns, False))
     _with_epilogue(planner, target, replace(node, attrs={**node.attrs, **found}), "slide", inputs, kernel)
     return True
@@ -481,9 +484,8 @@ def pool(planner: Planner, node: Node) -> None:
     split = Split(images, plane.split.channels, max(1, min(out[2] if len(out) == 4 else 1, most // images)))
     scheme = plane_scheme(out, split)
     found: dict[str, Any] = _attributes(window)
-    compute = compute_dtype(kernel, have)
     limit = 16 if kernel == "average" else 64
-    if not _fits(plane, Plane.of(out, scheme), found, QUAD_LW[compute], (have, dtype), limit, True):  # type: ignore[arg-type]
+    if not _fits(plane, Plane.of(out, scheme), found, QUAD_LW[have], (have, dtype), limit, True):  # type: ignore[arg-type]
         _pool_by_taps(planner, replace(node, inputs=(source,)), window, kernel)
         return
     if kernel == "average":

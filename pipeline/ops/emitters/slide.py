@@ -81,9 +81,10 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     if window.x.split.channels != window.y.split.channels or window.x.blocks != window.y.blocks:
         raise EmitError(f"{call.node.name}: input and result share channels out in different ways")
     compute = compute_dtype(kernel, x.dtype)
-    lw, taps = QUAD_LW[compute], TAPS.get(f"{kernel}:{compute}", TAPS[kernel])
+    taps = TAPS.get(f"{kernel}:{compute}", TAPS[kernel])
     most = 16 if kernel == "average" else 64
-    rows, columns = windows.choose(call.node.name, window, lw, x.dtype, y.dtype, most)
+    unit = QUAD_LW[x.dtype]  # halves lie as they are in LM0, and are widened as they are read
+    rows, columns = windows.choose(call.node.name, window, unit, x.dtype, y.dtype, most)
     segments = windows.segments(window, columns)
     lowest = LOWEST[x.dtype] if kernel == "max" else 0
     constants = {windows.BORDER: windows.border_row(window, x.dtype, lowest)}
@@ -105,7 +106,7 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
         if segment.groups not in bases:
             bases[segment.groups] = BASES + 2 * len(bases)
             symbol = f"const{len(constants)}"
-            image, constants[symbol] = windows.table_of_bases(Patch(window, segment, lw).base_step, segment.mabs)
+            image, constants[symbol] = windows.table_of_bases(Patch(window, segment, unit).base_step, segment.mabs)
             windows.load_base(once, image, symbol, bases[segment.groups])
     flow = windows.Flow(asm, window, tiles, segments, x, y)
     once.finish()
@@ -117,10 +118,10 @@ def emit_slide(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
         constants["factors"] = factors.data
     for number in range(len(tiles)):
         for index, segment in enumerate(segments):
-            patch = Patch(window, segment, lw)
+            patch = Patch(window, segment, unit)
             if factors is not None:
                 factors.load(number * len(segments) + index)
-            flow.load(number, patch, compute, fill)
+            flow.load(number, patch, x.dtype, fill)
             if epilogue is not None and segment == segments[0]:
                 flow.settle()
                 epilogue.fetch(tiles[number])
@@ -144,13 +145,15 @@ def _emit_block(
     window, lw, lw_y = patch.window, QUAD_LW[compute], QUAD_LW[dtype]
     kernel = [(row, column) for row in range(window.kernel[0]) for column in range(window.kernel[1])]
     r = "r" if dtype != compute else ""
+    narrow = patch.unit < lw
     width = 2 * lw_y // lw
     for group in range(patch.columns.groups):
         for part in range(lw):
             lines = []
             for tap, (row, column) in enumerate(kernel):
-                base = patch.tap(row, column, 0, block) + 2 * part
-                x = vec(m.LM0, [base + patch.member(group, c) for c in range(4)], 2)
+                base = patch.tap(row, column, 0, block) + (1 if narrow else 2) * part
+                words = [base + patch.member(group, c) for c in range(4)]
+                x = vec(m.LM0, words, 1, "e") if narrow else vec(m.LM0, words, 2)
                 w, b = sources.weight(local, tap, part), sources.bias(local, part)
                 for line in taps.then if tap else taps.first:
                     lines.append(line.format(p=PREFIX[compute], x=x, w=w, b=b))

@@ -71,6 +71,14 @@ def test_conv_of_one_axis(dtype):
 
 
 @pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("kernel", "padding", "dtype"), [(7, 3, "mixed"), (4, 0, "float"), (3, 2, "half")])
+def test_strides_over_few_channels(kernel, padding, dtype, constant):
+    """Neighbours of a large image become channels, whether the filters are constant or live on the board."""
+    x, w, b = arrays(6, (1, 3, 136, 140), (8, 3, kernel, kernel), (8,))
+    convolve(x, w, b, 2, padding, 1, 1, dtype, constant)
+
+
+@pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("dtype", ["mixed", "float"])
 @pytest.mark.parametrize(
     ("groups", "each", "outputs", "most"),
