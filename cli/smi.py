@@ -200,7 +200,7 @@ def run_reset(options: dict[str, str], rest: list[str]) -> int:
         who = str(holder) if holder and holder.alive else "a process that did not leave its name"
         print(f"warning: {files.name} is locked by {who}; a reset voids its data", file=sys.stderr)
         if "force" not in options and not _confirmed(f"reset {files.name} anyway?"):
-            print(f"gpfn3-smi: {files.name} was not reset; --force resets it", file=sys.stderr)
+            print(f"gpfn3-smi: {files.name} was not reset", file=sys.stderr)
             return FAILED
     except DeviceStateError:  # damage, which a reset mends, or what the reset will say itself
         pass
@@ -213,8 +213,9 @@ def run_reset(options: dict[str, str], rest: list[str]) -> int:
 
 
 def _confirmed(question: str) -> bool:
+    """What a person at a terminal says; a script means what it says, as with rm."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
+        return True
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -421,7 +422,7 @@ COMMANDS = {
             "reset [options...] <device>",
             "Resets a device.",
             run_reset,
-            (Option("force", "", "Resets a device that another program has locked"),),
+            (Option("force", "", "Does not ask, on a terminal, whether to reset a device that another program has locked"),),
             ("reset 0",),
             "A program that uses the device loses its progress: its next call fails. The device's memory is zero afterwards.",
         ),

@@ -228,7 +228,7 @@ class BoardFiles:
 
     def damaged(self, path: Path, fact: str, what_to_do: str = "") -> DeviceStateError:
         """The error for a file that this package did not leave like this."""
-        anew = f"`gpfn3-smi reset --force {self.name}` begins anew, without the board's data"
+        anew = f"`gpfn3-smi reset {self.name}` begins anew, without the board's data"
         return DeviceStateError(f"{self.name}: {path} is damaged: {fact}; {what_to_do or anew}")
 
     def _trouble(self, path: Path, error: OSError) -> DeviceStateError:

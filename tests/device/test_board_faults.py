@@ -97,7 +97,7 @@ def test_damage_is_said_and_a_reset_mends_it(name, damage):
     with pytest.raises(DeviceStateError) as error:
         open_board("mncore2:0")
     assert str(files().root / name) in str(error.value) and "is damaged" in str(error.value)
-    assert "gpfn3-smi reset --force mnc2p27s0" in str(error.value) and "\n" not in str(error.value)
+    assert "gpfn3-smi reset mnc2p27s0" in str(error.value) and "\n" not in str(error.value)
     out = smi("list")
     assert out.returncode == 0 and len(out.stdout.splitlines()) == 8, out.stderr
     rows = json.loads(smi("list", "-json").stdout)
