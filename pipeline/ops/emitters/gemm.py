@@ -117,6 +117,13 @@ class Product:
         return self.b.image.l1b_spread or any(d.level == L1B and d.n > 1 for d in lanes)
 
     @property
+    def quartered(self) -> bool:
+        """Whether weights lie in DRAM once, although the two L2Bs of a group take other columns (`in_quarters`)."""
+        lanes = self.c.scheme.axes[self.c.scheme.lane] if self.c.scheme.lane is not None else ()  # type: ignore[union-attr]
+        own = any(d.level == L2B and d.n > 1 and d.stride % 2 for d in lanes)
+        return own and self.b.home is None and self.b.image.l2b_spread and self.b.image.l2bs_used == 1
+
+    @property
     def steps(self) -> int:
         return self.kb * self.mode.steps
 
@@ -184,7 +191,19 @@ def _emitted(call: Call, p: Product, shared: bool) -> Asm:
     tiles = -(-p.tile // 4)
     halves, half = p.room.halves, p.room.half
     weights = Weights(
-        asm, p.mode, p.b, p.steps, p.groups, tiles, halves, half, p.bias is not None, True, p.batches, p.fed_by_l1b
+        asm,
+        p.mode,
+        p.b,
+        p.steps,
+        p.groups,
+        tiles,
+        halves,
+        half,
+        p.bias is not None,
+        True,
+        p.batches,
+        p.fed_by_l1b,
+        p.quartered,
     )
     weights.bring()
     if whole > 1:

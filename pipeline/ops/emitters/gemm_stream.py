@@ -58,11 +58,12 @@ class Weights:
         loops: bool = True,
         matrices: int = 1,
         by_l1b: bool | None = None,
+        quartered: bool = False,
     ):
         self.asm, self.mode, self.b, self.steps, self.groups = asm, mode, b, steps, groups
         self.halves, self.loops = halves, loops
         self.by_l1b = b.image.l1b_spread if by_l1b is None else by_l1b
-        self.quartered = b.home is None and b.image.l2b_spread and b.image.l2bs_used == 1
+        self.quartered = quartered
         widen = 8 if self.by_l1b else 1
         if b.home is not None and (not b.image.mab_spread or matrices > 1):
             raise EmitError("weights are read in LM where each MAB has a part of one matrix")
