@@ -98,7 +98,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Schedule",
-            version=10,
+            version=11,
             function="mlsdk.tasks.adapters:schedule",
             takes=("placed.json",),
             gives=(

@@ -22,6 +22,7 @@ from mlsdk.pipeline.schedule.residence import Genes, Schedule, evaluate, in_dram
 from mlsdk.pipeline.schedule.reuse_consecutive import reuse_consecutive
 from mlsdk.pipeline.schedule.search import Record
 from mlsdk.pipeline.schedule.spill_opt import spill_opt
+from mlsdk.pipeline.schedule.urgent import urgent
 
 Scheduler = Callable[[Problem, ScheduleOptions, Record], Schedule]
 
@@ -56,9 +57,12 @@ def schedule(placed: Placed, options: ScheduleOptions | None = None, record: Rec
         tried = [found(problem, options, record or Record())]
         if options.scheduler in SEARCHES:
             tried += [found(problem, one, Record()) for one in quicker(options)]
-            tried += [
-                evaluate(problem, Genes(order)) for order in (tuple(range(len(problem.turns))), depth_first(problem))
+            orders = [
+                tuple(range(len(problem.turns))),
+                depth_first(problem),
+                *([urgent(problem)] if options.merge else []),
             ]
+            tried += [evaluate(problem, Genes(order)) for order in orders]
         tried.append(in_dram(problem))
         return _best(placed, problem, tried, options)
     return _plan(placed, steps, options)
