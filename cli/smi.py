@@ -422,7 +422,7 @@ COMMANDS = {
             "reset [options...] <device>",
             "Resets a device.",
             run_reset,
-            (Option("force", "", "Does not ask, on a terminal, whether to reset a device that another program has locked"),),
+            (Option("force", "", "Asks nothing on a terminal when another program has locked the device"),),
             ("reset 0",),
             "A program that uses the device loses its progress: its next call fails. The device's memory is zero afterwards.",
         ),

@@ -99,9 +99,7 @@ def acquire(path: Path, device: str, timeout: float = 0.0) -> Lock:
         if time.monotonic() >= end and tries >= QUICK_TRIES:
             holder = read_holder(path)
             who = f"held by {holder}" if holder and holder.alive else "held by a process that did not leave its name"
-            raise DeviceBusy(
-                f"{device} is busy: {who}; wait for it, use another board, or `gpfn3-smi reset {device}`"
-            )
+            raise DeviceBusy(f"{device} is busy: {who}; wait for it, use another board, or `gpfn3-smi reset {device}`")
         time.sleep(POLL_SECONDS)
 
 
