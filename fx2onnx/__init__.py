@@ -14,6 +14,10 @@ __all__ = ["get_tensor_name", "set_tensor_name", "set_tensor_name_in_module"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "linter":
+        import importlib
+
+        return importlib.import_module("fx2onnx.linter")
     if name in __all__:
         from mlsdk import naming
 

@@ -59,7 +59,9 @@ def lint(
         try:
             traced = trace(function, inputs, state=state)
         except TraceError as error:
-            if not isinstance(error, UnsupportedOperator) or not error.misuses:
+            if error.place is not None:
+                found.append(LintResult(LintLevel.ERROR, f"{error.place.what}: {error.place.hint}", error.place.source))
+            elif not isinstance(error, UnsupportedOperator) or not error.misuses:
                 found.append(LintResult(LintLevel.ERROR, str(error).partition(BESIDES)[0]))
             found += [
                 LintResult(

@@ -81,6 +81,14 @@ class TraceError(MLSDKError):
     phase = "Trace"
     partial: Any = None  # what could be traced: a Graph, with stand-ins for what could not
     misuses: tuple[Misuse, ...] = ()  # operators that cannot be compiled
+    place: Misuse | None = None  # the one place that the message tells, and where the function ended
+
+    @classmethod
+    def at(cls, place: Misuse) -> TraceError:
+        """The error about one place."""
+        error = cls(str(place))
+        error.place = place
+        return error
 
     def besides(self, misuses: Sequence[Misuse]) -> TraceError:
         """The same error, which names other places too."""
@@ -89,7 +97,7 @@ class TraceError(MLSDKError):
         return self._like(type(self)(f"{head}{BESIDES}{listing}"), listing.misuses)
 
     def _like(self, other: TraceError, misuses: tuple[Misuse, ...]) -> TraceError:
-        other.partial, other.misuses = self.partial, misuses
+        other.partial, other.misuses, other.place = self.partial, misuses, self.place
         for note in getattr(self, "__notes__", ()):
             other.add_note(note)
         return other

@@ -520,7 +520,7 @@ class Recorder(TorchDispatchMode):
 
     def misuse(self, error: type[TraceError], what: str, hint: str) -> TraceError:
         source, scope = self.where()
-        return error(str(Misuse(what, source, scope, hint)))
+        return error.at(Misuse(what, source, scope, hint))
 
     def _state_behind(self, shadow: Shadow) -> list[str]:
         """The names of the registered tensors that a Shadow is computed from; none where there is something else, too."""

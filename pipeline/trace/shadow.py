@@ -138,7 +138,7 @@ def array_of(tensor: torch.Tensor, what: str, force: bool = False) -> Any:
 
 def _refuse(what: str) -> NoReturn:
     hint = "it is known only when the program runs; do this outside of the function, on what it returns"
-    raise DataDependentControlFlow(str(Misuse(f"{what} needs the value of a tensor", user_line(), "", hint)))
+    raise DataDependentControlFlow.at(Misuse(f"{what} needs the value of a tensor", user_line(), "", hint))
 
 
 def shadow_like(tensor: torch.Tensor, requires_grad: bool = False) -> Shadow:

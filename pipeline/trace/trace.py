@@ -299,7 +299,9 @@ class _Trace:
             if NO_DATA in str(error):
                 what = "torch reads the elements of a tensor (torch.tensor([a, b]) of tensors)"
                 hint = "they are known only when the program runs; join tensors with torch.stack or torch.cat"
-                raise DataDependentControlFlow(str(Misuse(what, f"or after {place}", "", hint))) from error
+                told = DataDependentControlFlow(str(Misuse(what, f"or after {place}", "", hint)))
+                told.place = Misuse(what, place, "", hint)
+                raise told from error
             if place:
                 error.add_note(f"while tracing {self.name}; the last operation was at {place}")
             raise
