@@ -75,7 +75,7 @@ PHASES: dict[str, Phase] = {
         TRACE,
         Phase(
             name="OptimizeOnnx",
-            version=3,
+            version=4,
             function="mlsdk.tasks.adapters:optimize_onnx",
             takes=("exported.onnx",),
             gives=(Artifact("model.onnx", "onnx"),),

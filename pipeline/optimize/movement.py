@@ -85,6 +85,48 @@ def _smaller(view: View, name: str) -> str | None:
     return view.constant(np.asarray(first, data.dtype), name) if same else None
 
 
+def product_of_copies(view: View, node: Node) -> Node | None:
+    """before: MatMul(a, Expand(b)), or a constant with equal matrices    after: MatMul(a, b), which broadcasts b.
+
+    torch copies the matrix of a linear layer for every image when the other operand is transposed or otherwise strided.
+    """
+    if node.op != "MatMul":
+        return None
+    inputs = list(node.inputs)
+    for place, name in enumerate(inputs):
+        small = _one_matrix(view, name)
+        if small is None:
+            continue
+        batch = np.broadcast_shapes(view.shape(small)[:-2], view.shape(inputs[1 - place])[:-2])
+        if (*batch, *view.shape(node.outputs[0])[-2:]) == view.shape(node.outputs[0]):
+            inputs[place] = small
+    return replace(node, inputs=tuple(inputs)) if tuple(inputs) != node.inputs else None
+
+
+def _one_matrix(view: View, name: str) -> str | None:
+    """The matrix of which a batch holds only copies, else None."""
+    shape = view.shape(name)
+    if len(shape) < 3:
+        return None
+    reshaped = view.made_by(name, "Reshape")
+    if reshaped is not None and view.shape(reshaped.inputs[0])[-2:] == shape[-2:]:
+        name = reshaped.inputs[0]
+    expand = view.made_by(name, "Expand")
+    if expand is not None:
+        source = expand.inputs[0]
+        inner = view.made_by(source, "Reshape")
+        if inner is not None and view.shape(inner.inputs[0]) == shape[-2:]:
+            return inner.inputs[0]
+        alike = view.shape(source)[-2:] == shape[-2:] and view.values[source].size == shape[-2] * shape[-1]
+        return source if alike else None
+    data = view.data(name)
+    if data is None or data.ndim < 3 or data.size == 0:
+        return None
+    matrices = data.reshape(-1, *data.shape[-2:])
+    first = matrices[0].tobytes()
+    return view.constant(matrices[0], name) if all(m.tobytes() == first for m in matrices[1:]) else None
+
+
 def merge_movement(graph: Graph) -> Graph:
     """All rules of this file, each where it fits."""
     return apply(
@@ -94,4 +136,5 @@ def merge_movement(graph: Graph) -> Graph:
         expand_of_expand,
         expand_by_reshape,
         broadcast_operand,
+        product_of_copies,
     )

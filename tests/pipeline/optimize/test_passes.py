@@ -47,6 +47,35 @@ CASES = {
     "equal outputs stay two": (lambda b, x: [b.op("Exp", x), b.op("Exp", x)], [(2,)], ["Exp", "Identity"]),
     "double negation": (lambda b, x: b.op("Exp", b.op("Neg", b.op("Neg", x))), [(2,)], ["Exp"]),
     "relu of relu": (lambda b, x: b.op("Relu", b.op("Relu", x)), [(2,)], ["Relu"]),
+    "a product of copies": (
+        lambda b, x, y: b.op("MatMul", x, b.op("Expand", y, b.ints([3, 4, 5]))),
+        [(3, 2, 4), (4, 5)],
+        ["MatMul"],
+    ),
+    "a product of reshaped copies": (
+        lambda b, x, y: b.op(
+            "MatMul",
+            b.reshape(b.op("Expand", b.reshape(y, (1, 1, 2, 4)), b.ints([2, 3, 2, 4])), (6, 2, 4)),
+            x,
+        ),
+        [(6, 4, 3), (2, 4)],
+        ["MatMul"],
+    ),
+    "a product of equal constants": (
+        lambda b, x: b.op("MatMul", x, const(b, np.stack([np.arange(6.0).reshape(3, 2)] * 2))),
+        [(2, 4, 3)],
+        ["MatMul"],
+    ),
+    "a product of copies in all images": (
+        lambda b, x, y: b.op("MatMul", b.op("Expand", x, b.ints([3, 2, 4])), b.op("Expand", y, b.ints([3, 4, 5]))),
+        [(2, 4), (4, 5)],
+        ["Expand", "MatMul"],
+    ),
+    "rows that are copies stay": (
+        lambda b, x, y: b.op("MatMul", x, b.op("Expand", y, b.ints([3, 4, 5]))),
+        [(3, 2, 4), (1, 5)],
+        ["Expand", "MatMul"],
+    ),
     "neutral elements": (
         lambda b, x: b.op("Exp", b.op("Mul", b.op("Sub", b.op("Add", x, const(b, 0)), const(b, 0)), const(b, 1))),
         [(2,)],
