@@ -84,7 +84,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="LayoutPlan",
-            version=25,
+            version=26,
             function="mlsdk.tasks.adapters:layout_plan",
             takes=("model.onnx", "signature.json", "placements.json"),
             gives=(
@@ -98,7 +98,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Schedule",
-            version=11,
+            version=12,
             function="mlsdk.tasks.adapters:schedule",
             takes=("placed.json",),
             gives=(
@@ -111,7 +111,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Simulate",
-            version=16,
+            version=17,
             function="mlsdk.tasks.adapters:simulate",
             takes=("placed.json", "plan.json"),
             gives=(
@@ -124,7 +124,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Emit",
-            version=16,
+            version=17,
             function="mlsdk.tasks.adapters:emit",
             takes=("placed.json", "plan.json"),
             gives=(

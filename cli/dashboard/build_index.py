@@ -238,7 +238,7 @@ def _value_rows(joiner: Joiner, plan: Mapping[str, Any] | None, sizes: Mapping[s
             last[value] = at
     whole = {name: size for name, kind, size in plan["segments"] if kind != "work"} if plan else {}
     for seq, (name, value) in enumerate(joiner.values.items()):
-        segment, offset = joiner.slots.get(name, (None, None))
+        segment, offset, *_ = joiner.slots.get(name, (None, None))
         size = sizes.get(name, whole.get(segment))
         yield (
             seq, name, value["dtype"], value["device_dtype"], json.dumps(value["shape"]), value["layout"], value["origin"],

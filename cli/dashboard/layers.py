@@ -235,8 +235,10 @@ class Joiner:
         """In LM, in DRAM or PDM, or both."""
         places = [self.kept[name]] if name in self.kept else []
         if name in self.slots:
-            segment, offset = self.slots[name]
+            segment, offset, *rest = self.slots[name]
             places.append(f"PDM +{offset}" if segment == "pdm" else f"DRAM {segment}+{offset}")
+            if rest:
+                places.append(f"DRAM work+{rest[1]}")
         return ", ".join(places)
 
 

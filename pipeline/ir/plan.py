@@ -35,10 +35,19 @@ class Segment:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a value lies: `offset` LW from the segment's address, or from the beginning of PDM, in each group."""
+    """Where a value lies: `offset` LW from the segment's address, or from the beginning of PDM, in each group. `cut`: only so
+    many LW of it (0: all); the rest lies in the segment `work` from `rest` on, so that both memories are at work for it."""
 
     segment: str
     offset: int = 0
+    cut: int = 0
+    rest: int = 0
+
+    def at(self, address: int) -> tuple[str, int]:
+        """Segment and offset of the LW at an address of the value."""
+        if self.cut and address >= self.cut:
+            return WORK, self.rest + address - self.cut
+        return self.segment, self.offset + address
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ class Plan:
             "scheduler": self.scheduler,
             "merged": self.merged,
             "steps": [_step_json(s) for s in self.steps],
-            "slots": {name: [s.segment, s.offset] for name, s in self.slots.items()},
+            "slots": {name: _slot_json(s) for name, s in self.slots.items()},
             "segments": [[s.name, s.kind, s.size] for s in self.segments.values()],
         }
         return (json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
@@ -104,6 +113,10 @@ class Plan:
             {s.name: s for s in segments},
             d["merged"],
         )
+
+
+def _slot_json(s: Slot) -> list[Any]:
+    return [s.segment, s.offset, s.cut, s.rest] if s.cut else [s.segment, s.offset]
 
 
 def _step_json(s: Step) -> list[Any]:

@@ -17,7 +17,7 @@ from mlsdk.device.isa import model as m
 from mlsdk.device.isa.parser import Parser
 from mlsdk.device.isa.printer import format_lines, format_statement
 from mlsdk.errors import GraphError
-from mlsdk.pipeline.ir.plan import PDM, Segment
+from mlsdk.pipeline.ir.plan import PDM, Segment, Slot
 
 #: segments start on this many LW
 ALIGN = 64
@@ -175,29 +175,28 @@ def _instruction(i: m.Instruction, operand: Callable[[m.Operand], m.Operand]) ->
     return i if all(a is b for a, b in zip(operands, i.operands)) else replace(i, operands=operands)
 
 
-def renamed(statements: Sequence[m.Statement], names: Mapping[str, tuple[str, int]]) -> Iterator[m.Statement]:
-    """The statements with each symbol replaced by (segment, offset), or a place in PDM. Moves have symbols, and addresses as
-    immediates."""
+def renamed(statements: Sequence[m.Statement], names: Mapping[str, Slot]) -> Iterator[m.Statement]:
+    """The statements with each symbol replaced by its slot. Moves have symbols, and addresses as immediates."""
 
     def operand(o: m.Operand | None) -> m.Operand | None:
         if o is None or not o.symbol:
             return o
-        segment, offset = names[o.symbol]
+        segment, address = names[o.symbol].at(o.addr)
         if segment == PDM:
-            return replace(o, space=m.PDM, symbol="", addr=o.addr + offset)
-        return replace(o, symbol=segment, addr=o.addr + offset)
+            return replace(o, space=m.PDM, symbol="", addr=address)
+        return replace(o, symbol=segment, addr=address)
 
-    def address(o: m.Operand | m.Immediate) -> m.Operand | m.Immediate:
+    def immediate(o: m.Operand | m.Immediate) -> m.Operand | m.Immediate:
         if not isinstance(o, m.Immediate) or not o.symbol:
             return o
-        segment, offset = names[o.symbol]
-        return replace(o, symbol=segment, text=str(int(o.text) + offset // spec.DAR_UNIT_LW))
+        slot = names[o.symbol]
+        return replace(o, symbol=slot.segment, text=str(int(o.text) + slot.offset // spec.DAR_UNIT_LW))
 
     for s in statements:
         if isinstance(s, m.Loop):
             yield m.Loop(s.count, tuple(renamed(s.body, names)))
         elif isinstance(s, m.Bundle) and any(isinstance(o, m.Immediate) for i in s.instructions for o in i.operands):
-            yield s.with_operands(address)
+            yield s.with_operands(immediate)
         elif isinstance(s, m.Move):
             yield replace(s, src=operand(s.src), dst=operand(s.dst))
         else:

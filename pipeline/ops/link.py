@@ -10,7 +10,7 @@ import numpy as np
 
 from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed
-from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment, nodes_of
+from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment, Slot, nodes_of
 from mlsdk.pipeline.ir.program import Program, renamed
 from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.emitters import emit
@@ -49,18 +49,17 @@ def _parts(placed: Placed, plan: Plan) -> tuple[list[list[Node]], dict[str, Segm
             continue
         inputs, outputs = node.node.inputs, [o for o in node.node.outputs if o]
         fragment = emit(node, placed.values, Lives.of(step, len(inputs), len(outputs)))
-        names: dict[str, tuple[str, int]] = {}
+        names: dict[str, Slot] = {}
         for prefix, operands in (("in", inputs), ("out", outputs)):
             for i, name in enumerate(operands):
                 if name in plan.slots:
-                    slot = plan.slots[name]
-                    names[f"{prefix}{i}"] = (slot.segment, slot.offset)
+                    names[f"{prefix}{i}"] = plan.slots[name]
         for symbol, data in fragment.constants.items():
             segment = f"table:{hashlib.sha256(data.tobytes()).hexdigest()[:16]}"
             if segment not in segments:
                 segments[segment] = Segment(segment, CONSTANT, data.shape[1])
                 tables[segment] = data
-            names[symbol] = (segment, 0)
+            names[symbol] = Slot(segment)
         code = renamed(fragment.statements, names)
         if not step.in_dram:
             homes = {**dict(step.reads), **{len(inputs) + o: home for o, home in step.keeps}}

@@ -1,9 +1,14 @@
 """Addresses of what does not live in LM: a segment of DRAM for each input, output and constant; what lies between is in PDM where
-it may be and there is room, else in a common segment of DRAM, by first fit."""
+it may be and there is room, else in a common segment of DRAM, by first fit.
+
+A group's PDM and its DRAM are two memories, each with a port of its own: a value whose two L2Bs' parts lie in one each is moved
+in half the time, while weights may have to wait for it. Which is quicker is measured.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mlsdk.device import spec
 from mlsdk.errors import ScheduleError
@@ -19,9 +24,13 @@ ALIGN = 64
 GRAIN = 256
 
 
-def assign(placed: Placed, steps: Sequence[Step], on_chip: bool = False) -> tuple[dict[str, Slot], dict[str, Segment]]:
-    """A slot for every value that is ever in DRAM or, where values may lie `on_chip`, in PDM. Raises ScheduleError when a group's
-    DRAM is too small, with the bytes needed."""
+#: what `assign` may be asked: all in DRAM; values in PDM, whole; or one half of them there
+DRAM, CHIP, HALVES = "dram", "chip", "halves"
+
+
+def assign(placed: Placed, steps: Sequence[Step], where: str = DRAM) -> tuple[dict[str, Slot], dict[str, Segment]]:
+    """A slot for every value that is ever in DRAM or, as `where` says, in PDM. Raises ScheduleError when a group's DRAM is too
+    small, with the bytes needed."""
     slots: dict[str, Slot] = {}
     segments: dict[str, Segment] = {}
     source = _view_sources(placed)
@@ -41,21 +50,24 @@ def assign(placed: Placed, steps: Sequence[Step], on_chip: bool = False) -> tupl
             own(name, "out", OUTPUT)
 
     spans = {name: span for name, span in _spans(placed, steps, source).items() if name not in slots}
-    if on_chip:
-        slots |= _in_pdm(placed, steps, source, spans)
+    if where != DRAM:
+        slots |= _in_pdm(placed, steps, source, spans, where == HALVES)
     free = _FreeList()
-    live: list[tuple[int, str]] = []
+    live: list[tuple[int, int, int]] = []  # last use, offset, size
     made: dict[int, list[str]] = {}
     for name, span in spans.items():
-        if name not in slots:
+        if name not in slots or slots[name].cut:
             made.setdefault(span[0], []).append(name)
     for at in sorted(made):
         for entry in [e for e in live if e[0] < at]:
             live.remove(entry)
-            free.give(slots[entry[1]].offset, _size(placed, entry[1]))
+            free.give(*entry[1:])
         for name in made[at]:
-            slots[name] = Slot(WORK, free.take(_size(placed, name)))
-            live.append((spans[name][-1], name))
+            half = slots.get(name)
+            size = _size(placed, name) - (half.cut if half else 0)
+            offset = free.take(size)
+            slots[name] = replace(half, rest=offset) if half else Slot(WORK, offset)
+            live.append((spans[name][-1], offset, size))
     if free.high:
         segments[WORK] = Segment(WORK, WORK, free.high)
     for name in placed.values:
@@ -87,12 +99,13 @@ def _spans(placed: Placed, steps: Sequence[Step], source: Mapping[str, str]) -> 
 
 
 def _in_pdm(
-    placed: Placed, steps: Sequence[Step], source: Mapping[str, str], spans: Mapping[str, Sequence[int]]
+    placed: Placed, steps: Sequence[Step], source: Mapping[str, str], spans: Mapping[str, Sequence[int]], halves: bool
 ) -> dict[str, Slot]:
-    """Places in PDM for the values that may lie there, those first that are moved most often for their time. Nothing stays there
-    while the host computes: other programs may run meanwhile."""
+    """Places in PDM for the values that may lie there, or for their first halves, those first that are moved most often for their
+    time. Nothing stays there while the host computes: other programs may run meanwhile."""
     nodes = nodes_of(placed, steps)
     refused: set[str] = set()
+    whole: set[str] = set()  # some move takes a part of both halves
     height = PDM_SIZE // GRAIN
     taken = [0] * len(steps)
     for at, step in enumerate(steps):
@@ -101,16 +114,29 @@ def _in_pdm(
         if node.emitter == ON_HOST:
             taken[at] = (1 << height) - 1
         elif node.emitter != VIEW:
-            fixed = emit(node, placed.values, Lives.of(step, len(inputs), len(outputs))).dram_only
+            fragment = emit(node, placed.values, Lives.of(step, len(inputs), len(outputs)))
             for prefix, operands in (("in", inputs), ("out", outputs)):
-                refused.update(name for i, name in enumerate(operands) if f"{prefix}{i}" in fixed)
-    refused |= {_base(name, source) for name in refused}
+                for i, name in enumerate(operands):
+                    value = _base(name, source)
+                    if f"{prefix}{i}" in fragment.dram_only:
+                        refused.add(value)
+                    if value in spans:
+                        cut = _half(placed, value)
+                        if any(a < cut < b for a, b in fragment.extents.get(f"{prefix}{i}", ())):
+                            whole.add(value)
     names = [name for name in spans if name not in refused]
-    rects = [Rect(spans[n][0], spans[n][-1], -(-_size(placed, n) // GRAIN)) for n in names]
+    cuts = [_half(placed, n) if halves and n not in whole else 0 for n in names]
+    rects = [Rect(spans[n][0], spans[n][-1], -(-(c or _size(placed, n)) // GRAIN)) for n, c in zip(names, cuts)]
     time_of_a_move = [(r.last - r.first + 1) / len(spans[n]) for n, r in zip(names, rects)]
     order = sorted(range(len(names)), key=lambda i: (time_of_a_move[i], i))
     found = place_in_order(rects, height, taken, order)
-    return {n: Slot(PDM, PDM_FIRST + GRAIN * at) for n, at in zip(names, found) if at is not None}
+    return {n: Slot(PDM, PDM_FIRST + GRAIN * at, cut) for n, at, cut in zip(names, found, cuts) if at is not None}
+
+
+def _half(placed: Placed, name: str) -> int:
+    """LW of a value that the first L2B of each group has; 0 where that is all, or not whole moves."""
+    image = placed.values[name].image
+    return image.l2b_size if image.l2bs_used > 1 and image.l2b_size % ALIGN == 0 else 0
 
 
 def _base(name: str, source: Mapping[str, str]) -> str:

@@ -89,6 +89,8 @@ def _forgotten(placed: Placed, plan: Plan) -> dict[int, list[tuple[str, Home]]]:
 def _where(placed: Placed, plan: Plan, name: str) -> str:
     v, slot = placed.values[name], plan.slots.get(name)
     at = f"at {slot.segment}+{slot.offset}" if slot else "in LM"
+    if slot is not None and slot.cut:
+        at += f", behind {slot.cut} LW at work+{slot.rest}"
     return f"{v.device_dtype}{list(v.shape)} {v.layout} {at}, {v.image.group_size} LW"
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.placed import VIEW, Placed
 from mlsdk.pipeline.ir.plan import Home, Plan, Step
 from mlsdk.pipeline.ops.emitters.home import GRAIN, LM
-from mlsdk.pipeline.ops.link import with_overlap
+from mlsdk.pipeline.ops.link import link, with_overlap
 from mlsdk.pipeline.ops.overlap import REACHES
 from mlsdk.pipeline.ops.simulation import Simulation
-from mlsdk.pipeline.schedule.addresses import assign
+from mlsdk.pipeline.schedule.addresses import CHIP, DRAM, HALVES, assign
 from mlsdk.pipeline.schedule.always_from_dram import always_from_dram
 from mlsdk.pipeline.schedule.auto_recompute_sa import auto_recompute_sa
 from mlsdk.pipeline.schedule.beam import depth_first
@@ -69,8 +70,16 @@ def schedule(placed: Placed, options: ScheduleOptions | None = None, record: Rec
 
 
 def _plan(placed: Placed, steps: tuple[Step, ...], options: ScheduleOptions) -> Plan:
-    slots, segments = assign(placed, steps, SCHEDULERS[options.scheduler] is not always_from_dram)
-    return Plan(options.scheduler, steps, slots, segments, REACHES[0] if options.merge else 0)
+    """With the values where they give the fewest steps: whole in PDM, or half in DRAM."""
+    if SCHEDULERS[options.scheduler] is always_from_dram:
+        wanted = [DRAM]
+    else:
+        wanted = [CHIP, HALVES]
+    plans = [Plan(options.scheduler, steps, *assign(placed, steps, where)) for where in wanted]
+    measure = options.measure
+    if measure is not None and plans[0] != plans[-1]:
+        plans.sort(key=lambda plan: measure(link(placed, plan)[0].statements)[0])
+    return replace(plans[0], merged=REACHES[0] if options.merge else 0)
 
 
 #: of the steps of the best schedule, how many more another may take to be looked at with its nodes overlapping
@@ -83,8 +92,8 @@ def _best(placed: Placed, problem: Problem, tried: Sequence[Schedule], options: 
     if not options.merge:
         best = next(s for s in tried if s.steps == least)
         return _plan(placed, steps_of(placed, problem, best), options)
-    near = [_plan(placed, steps_of(placed, problem, s), options) for s in tried if s.steps <= NEAR * least]
-    found = [with_overlap(placed, plan) for plan in {plan.steps: plan for plan in near}.values()]
+    near = dict.fromkeys(steps_of(placed, problem, s) for s in tried if s.steps <= NEAR * least)
+    found = [with_overlap(placed, _plan(placed, steps, options)) for steps in near]
     return min(found, key=lambda f: f[0])[1]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ops.emitters.home import written
-from mlsdk.pipeline.ops.emitters.on_chip import dram_only
+from mlsdk.pipeline.ops.emitters.on_chip import dram_only, extents
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 
 
@@ -44,3 +44,8 @@ class Fragment:
     def dram_only(self) -> frozenset[str]:
         """The symbols of operands that cannot lie in PDM."""
         return dram_only(self.statements)
+
+    @cached_property
+    def extents(self) -> Mapping[str, frozenset[tuple[int, int]]]:
+        """Symbol -> the LW of the operand that each of its moves takes."""
+        return extents(self.statements)

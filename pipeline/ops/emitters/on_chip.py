@@ -34,6 +34,27 @@ def _dram_only(statements: Iterable[m.Statement]) -> Iterable[str]:
             yield from (o.symbol for i in s.instructions for o in i.operands if isinstance(o, m.Immediate) and o.symbol)
 
 
+def extents(statements: Iterable[m.Statement]) -> dict[str, frozenset[tuple[int, int]]]:
+    """What each move takes of the operand with a symbol, in all iterations of its loops: LW [first, last)."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    _extents(statements, (), found)
+    return {symbol: frozenset(spans) for symbol, spans in found.items()}
+
+
+def _extents(
+    statements: Iterable[m.Statement], counts: tuple[int, ...], found: dict[str, set[tuple[int, int]]]
+) -> None:
+    for s in statements:
+        if isinstance(s, m.Loop):
+            _extents(s.body, (*counts, s.count), found)
+        elif isinstance(s, m.Move):
+            for o in (s.src, s.dst):
+                if o is not None and o.symbol:
+                    far = [stride * (count - 1) for stride, count in zip(o.strides, counts)]
+                    low, high = sum(min(0, f) for f in far), sum(max(0, f) for f in far)
+                    found.setdefault(o.symbol, set()).add((o.addr + low, o.addr + high + s.size))
+
+
 def _has_twin(move: m.Move, side: m.Operand) -> bool:
     if side.space != m.DRAM:
         return False

@@ -148,14 +148,14 @@ def check(placed, addresses, node, lives, fragment, homes):
             bring(placed, addresses, names[index], home)
     outputs = names[len(node.inputs) :]
     before = {name: dram(placed, addresses, name) for name in outputs}
-    symbols = {f"in{i}": (f"v:{source(placed, name)}", 0) for i, name in enumerate(node.inputs) if name}
-    symbols |= {f"out{i}": (f"v:{source(placed, name)}", 0) for i, name in enumerate(outputs)}
+    symbols = {f"in{i}": Slot(f"v:{source(placed, name)}") for i, name in enumerate(node.inputs) if name}
+    symbols |= {f"out{i}": Slot(f"v:{source(placed, name)}") for i, name in enumerate(outputs)}
     at = {**addresses, **{symbol: 1 << 24 for symbol in fragment.constants}}
     images = {}
     for number, (symbol, data) in enumerate(fragment.constants.items()):
         at[symbol] = (1 << 24) + (number << 18)
         images[at[symbol]] = data
-        symbols[symbol] = (symbol, 0)
+        symbols[symbol] = Slot(symbol)
     code = tuple(settled(renamed(fragment.statements, symbols), {i: home.word for i, home in homes.items()}))
     assert all(place == 0 for _, place in written(code)), "a place was left open"
     execute(code, at, images)

@@ -8,10 +8,11 @@ from test_schedulers import NETS, Residual, built, ran
 
 from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW
-from mlsdk.pipeline.ir.plan import PDM, WORK, nodes_of
+from mlsdk.pipeline.ir.plan import PDM, WORK, Plan, nodes_of
 from mlsdk.pipeline.layout import LayoutOptions, plan
 from mlsdk.pipeline.ops.emitters.on_chip import PDM_FIRST, PDM_SIZE, dram_only
 from mlsdk.pipeline.schedule import ScheduleOptions, addresses, schedule
+from mlsdk.pipeline.schedule.addresses import CHIP, DRAM, HALVES
 from mlsdk.pipeline.simulate import measure, simulate
 
 NETS = {"convolutions": (lambda: Residual(16), (1, 16, 14, 14), "mixed"), "encoder": NETS["encoder"]}
@@ -21,26 +22,42 @@ def scheduled(placed):
     return schedule(placed, ScheduleOptions("reuse_consecutive", measure))
 
 
+def lying(placed, where):
+    """A plan whose values lie in DRAM, in PDM, or in both."""
+    the_plan = scheduled(placed)
+    return Plan("", the_plan.steps, *addresses.assign(placed, the_plan.steps, where))
+
+
 def test_between_convolutions_nothing_goes_to_dram():
     _, placed, _ = built("convolutions", NETS)
-    chip, dram = (simulate(placed, p) for p in (scheduled(placed), schedule(placed)))
+    dram, chip, halves = (simulate(placed, lying(placed, where)) for where in (DRAM, CHIP, HALVES))
     assert WORK in {flow.segment for flow in dram.flows}
     assert WORK not in {flow.segment for flow in chip.flows} and PDM in {flow.segment for flow in chip.flows}
-    assert chip.dram_bytes < 0.6 * dram.dram_bytes and chip.steps < dram.steps
+    assert chip.dram_bytes < dram.dram_bytes and chip.steps <= dram.steps
+    assert simulate(placed, scheduled(placed)).steps == min(chip.steps, halves.steps) <= dram.steps
 
 
+def test_halves_lie_in_both_memories():
+    _, placed, _ = built("encoder", NETS)
+    the_plan = lying(placed, HALVES)
+    assert any(slot.cut for slot in the_plan.slots.values())
+    assert {WORK, PDM} <= {flow.segment for flow in simulate(placed, the_plan).flows}
+
+
+@pytest.mark.parametrize("where", [CHIP, HALVES])
 @pytest.mark.parametrize(("name", "grains"), [("convolutions", 1), ("encoder", 3)])
-def test_no_room_on_the_chip(monkeypatch, name, grains):
+def test_no_room_on_the_chip(monkeypatch, name, grains, where):
     """Small values find a place, others go to DRAM; nobody lies where another one does."""
     graph, placed, inputs = built(name, NETS)
     want, _ = ran(graph, placed, inputs, schedule(placed))
     found = []
     for size in (PDM_SIZE, grains * addresses.GRAIN, 0):
         monkeypatch.setattr(addresses, "PDM_SIZE", size)
-        the_plan = scheduled(placed)
+        the_plan = lying(placed, where)
+        assert Plan.from_json(the_plan.to_json()) == the_plan
         here = {n for n, slot in the_plan.slots.items() if slot.segment == PDM}
         assert all(PDM_FIRST <= the_plan.slots[n].offset < PDM_FIRST + size for n in here)
-        assert (WORK in the_plan.segments) == any(slot.segment == WORK for slot in the_plan.slots.values())
+        assert where == HALVES or not any(slot.cut for slot in the_plan.slots.values())
         results, timeline = ran(graph, placed, inputs, the_plan)
         assert all(np.array_equal(want[key].view(np.uint8), results[key].view(np.uint8)) for key in want)
         apart(placed, the_plan)
@@ -49,14 +66,18 @@ def test_no_room_on_the_chip(monkeypatch, name, grains):
 
 
 def apart(placed, the_plan):
-    """Values in PDM at the same time lie apart."""
+    """Values that are there at the same time lie apart."""
     taken = []
     for name, at in used(placed, the_plan).items():
-        first, size = the_plan.slots[name].offset, placed.values[name].image.group_size
-        if the_plan.slots[name].segment == PDM:
-            taken.append((min(at), max(at), first, first + size))
+        slot, size = the_plan.slots[name], placed.values[name].image.group_size
+        if slot.segment in (PDM, WORK):
+            taken.append((min(at), max(at), slot.segment, slot.offset, slot.offset + (slot.cut or size)))
+        if slot.cut:
+            taken.append((min(at), max(at), WORK, slot.rest, slot.rest + size - slot.cut))
+            assert taken[-1][-1] <= the_plan.segments[WORK].size
     for one, other in combinations(taken, 2):
-        assert one[1] < other[0] or other[1] < one[0] or one[3] <= other[2] or other[3] <= one[2]
+        in_time = one[0] <= other[1] and other[0] <= one[1]
+        assert not (in_time and one[2] == other[2] and one[3] < other[4] and other[3] < one[4])
 
 
 def used(placed, the_plan):
