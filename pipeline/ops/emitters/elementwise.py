@@ -13,6 +13,7 @@ from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Scheme
+from mlsdk.pipeline.ops.emitters import turns
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.constants import load_constants
 from mlsdk.pipeline.ops.emitters.formula import DOUBLE, HALF, INT, SINGLE, Constant, Formula
@@ -20,7 +21,7 @@ from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.fused import FUSED, Fused
 from mlsdk.pipeline.ops.emitters.kernels import KERNELS, Kernel, WriteFormula, attrs_of, kernels_of
 from mlsdk.pipeline.ops.emitters.lanes import clear_tail
-from mlsdk.pipeline.ops.emitters.seen import shared_out
+from mlsdk.pipeline.ops.emitters.seen import Turns, shared_out, unit_map
 from mlsdk.pipeline.ops.emitters.stream import Feed, lc_needed, stream
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, room
 from mlsdk.pipeline.ops.emitters.weave import most_groups, order, weave
@@ -53,18 +54,6 @@ def room_of(homes: Sequence[str], left: str = "") -> Room:
     others = iter([letter for letter in INPUTS[len(homes)] if letter not in chosen.values()])
     places = [chosen.get(i) or next(others) for i in range(len(homes))]
     return Room(tuple(places), "r", ("s", "r", "m", "n"), _FREE)
-
-
-def unit_map(out: Scheme, operand: Scheme) -> np.ndarray:
-    """For each unit of a tensor in scheme `out`, the unit of an operand in the restricted scheme `operand`."""
-    skip = out.rank - operand.rank
-    mine, theirs = out.unit_strides(), operand.unit_strides()
-    unit = np.arange(out.units)
-    total = np.zeros(out.units, np.int64)
-    for axis, digit in out.local:
-        stride = theirs.get((axis - skip, digit.stride), 0) if axis >= skip else 0
-        total += unit // mine[axis, digit.stride] % digit.n * stride
-    return total
 
 
 def compute_dtype(dtypes: Sequence[str]) -> str:
@@ -216,20 +205,28 @@ def emit_formula(
     """A formula applied to each element. Gives the program and its constants in DRAM."""
     task = Task(formula, compute, tuple(t.dtype for t in inputs), out.dtype, tuple(sorted((attrs or {}).items())), mask)
     clean = bool(call.node.attrs.get("clean"))  # the lanes beyond the lane axis: each PE needs its own for that
+    met: dict[int, Turns] = {}
     if not clean:
-        *inputs, out = shared_out([*inputs, out])
+        (*inputs, out), met = shared_out([*inputs, out])
     homes = [_LETTER[t.home.space] if t.home is not None else "" for t in (*inputs, out)]
     program = program_of(task, room_of(homes[:-1], homes[-1]))
     asm = Asm()
     assert out.scheme is not None
     parts = parts_of(out, compute)
-    maps = [unit_map(out.scheme, t.scheme) for t in inputs]  # type: ignore[arg-type]
+    maps = [
+        np.arange(out.scheme.units) % met[i].units if i in met else unit_map(out.scheme, t.scheme)  # type: ignore[arg-type]
+        for i, t in enumerate(inputs)
+    ]
     unit_lw = out.scheme.unit_lw(out.dtype)
-    tiles = _tiles(out, inputs, maps)
+    flowing = [i for i in range(len(inputs)) if i not in met]
+    tiles = _tiles(out, [inputs[i] for i in flowing], [maps[i] for i in flowing])
 
     feeds: list[Feed] = []
-    for tensor, units, place in zip(inputs, maps, program.room.inputs):
+    for i, (tensor, units, place) in enumerate(zip(inputs, maps, program.room.inputs)):
         lw = tensor.scheme.unit_lw(tensor.dtype)  # type: ignore[union-attr]
+        if i in met:
+            feeds.append(Feed(tensor, (Range(tensor, 0, met[i].units * lw),) * len(tiles), SPACE[place], 0))
+            continue
         ranges = tuple(Range.of(tensor, int(units[a:b].min()) * lw, (int(units[a:b].max()) + 1) * lw) for a, b in tiles)
         feeds.append(Feed(tensor, ranges, SPACE[place], 0))
     drain = Feed(out, tuple(Range.of(out, a * unit_lw, b * unit_lw) for a, b in tiles), SPACE[program.room.out], 0)
@@ -276,7 +273,16 @@ def emit_formula(
         if mine:  # no place of a formula is in use now
             clear_tail(asm, out, drain.space, mine, out.shape[out.scheme.lane] % BLOCK)  # type: ignore[index, union-attr]
 
-    stream(asm, feeds, [drain], body, [_pattern(t, tiles[t], feeds, maps) for t in range(len(tiles))], prepare)
+    if met:
+        constants.update(turns.bring(asm, {i: (each, feeds[i].space, 0) for i, each in met.items()}))
+    stream(
+        asm,
+        [feeds[i] for i in flowing],
+        [drain],
+        body,
+        [_pattern(t, tiles[t], feeds, maps) for t in range(len(tiles))],
+        prepare,
+    )
     return asm, constants
 
 

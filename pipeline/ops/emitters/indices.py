@@ -17,8 +17,8 @@ import numpy as np
 from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
-from mlsdk.pipeline.ops.emitters.elementwise import unit_map
 from mlsdk.pipeline.ops.emitters.rows import download_units
+from mlsdk.pipeline.ops.emitters.seen import unit_map
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
 
 CONSTANTS = 384  # first word of GRF1 for constants, up to the temporaries

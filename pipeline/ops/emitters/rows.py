@@ -17,7 +17,7 @@ from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, PE, Layout, Sub, W
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
-from mlsdk.pipeline.ops.emitters.elementwise import unit_map
+from mlsdk.pipeline.ops.emitters.seen import unit_map
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, bulk_download
 
 PES = 4096

@@ -78,28 +78,104 @@ def factor(image: Image) -> int:
     return image.factor if isinstance(image, Seen) else 1
 
 
-def shared_out(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Operands and result of a formula for each element, seen so that no two PEs do the same; as they are where that is not
-    less work.
+#: LM addresses of a tensor from which on it pays to bring its broadcast operands to where each PE wants them
+LEAST = 256
+#: LW of a PE that such an operand may have, and that may be brought before they repeat
+MOST_VALUES, MOST_TURNS = 128, 32
 
-    It does not matter which element an LW holds, as long as it is the same one in all that are not single numbers.
+
+@dataclass(frozen=True, eq=False)
+class Turns:
+    """An operand that is broadcast, as each PE meets its values: after `units` units of the others the same come again.
+    `index[l1b, mab, i]`: which LW of the operand the i-th of these is."""
+
+    tensor: Tensor
+    units: int
+    index: np.ndarray
+
+
+def shared_out(tensors: Sequence[Tensor]) -> tuple[list[Tensor], dict[int, Turns]]:
+    """Operands and, last, result of a formula for each element, seen so that no two PEs do the same; as they are where that is
+    not less work.
+
+    It does not matter which element an LW holds, as long as it is the same one in all that are not single numbers. Operands that
+    are broadcast along other axes than the lanes are given as `Turns`, too, by their number.
     """
-    many = [t for t in tensors if not _is_number(t)]
-    if not many or any(t.home is not None for t in tensors):
-        return list(tensors)
-    first = many[0].image
-    alike = all(t.scheme == many[0].scheme and PER_LW[t.dtype] == PER_LW[first.dtype] for t in many)
+    as_they_are: tuple[list[Tensor], dict[int, Turns]] = (list(tensors), {})
+    out = tensors[-1]
+    if _is_number(out) or any(t.home is not None for t in tensors):
+        return as_they_are
+    first, main = out.image, out.scheme
+    wide = {i: t for i, t in enumerate(tensors) if not _is_number(t) and t.scheme != main}
+    alike = all(
+        PER_LW[t.dtype] == PER_LW[first.dtype] for i, t in enumerate(tensors) if not _is_number(t) and i not in wide
+    )
     if not alike or (first.mab_spread and first.l1b_spread):
-        return list(tensors)
+        return as_they_are
     image = Seen(first.layout, first.dtype, first.shape)
     lw = Scheme((), 0).unit_lw(first.dtype)
     units = -(-image.addresses // lw)
-    if units * lw >= first.addresses:
-        return list(tensors)
-    scheme = Scheme(((Digit(units, LOCAL, 1),),), 0)
-    return [
-        t if _is_number(t) else replace(t, image=Seen(t.image.layout, t.dtype, t.shape), scheme=scheme) for t in tensors
+    if units * lw >= first.addresses or (wide and first.addresses < LEAST):
+        return as_they_are
+    turns = {i: _turns(image, out, t, units) for i, t in wide.items()}
+    if any(found is None for found in turns.values()):
+        return as_they_are
+
+    def flat(count: int) -> Scheme:
+        return Scheme(((Digit(count, LOCAL, 1),),), 0)
+
+    found = [
+        t if _is_number(t) else replace(t, image=Seen(t.image.layout, t.dtype, t.shape), scheme=flat(units))
+        for t in tensors
     ]
+    for i, each in turns.items():
+        assert each is not None
+        found[i] = replace(tensors[i], scheme=flat(each.units))
+    return found, {i: each for i, each in turns.items() if each is not None}
+
+
+def _turns(image: Seen, out: Tensor, operand: Tensor, units: int) -> Turns | None:
+    """How an operand is met; None where it is not one LW of the same lanes for each LW of the result, or too much."""
+    main, own = out.scheme, operand.scheme
+    assert main is not None and own is not None
+    lw, mine = main.unit_lw(out.dtype), own.unit_lw(operand.dtype)
+    source = operand.image
+    if own.lane is None or main.lane != own.lane + main.rank - own.rank or mine not in (lw, 2 * lw):
+        return None
+    if lw != mine and lw != 1:
+        return None
+    if source.l1b_spread or source.mab_spread or source.addresses > MOST_VALUES:
+        return None
+    l1b, mab = np.arange(8)[:, None, None], np.arange(16)[None, :, None]
+    address = np.arange(units * lw)[None, None, :]
+    place = np.broadcast_to(image.to_own(l1b, mab, address)[2], (8, 16, units * lw))
+    valid = place < image.own.addresses
+    place = np.minimum(place, image.own.addresses - 1)
+    index = unit_map(main, own)[np.minimum(place // lw, main.units - 1)] * mine
+    if lw == mine:
+        index = index + place % lw
+    else:  # halves that meet singles: two LW of these for each
+        index, valid = np.stack([index, index + 1], -1).reshape(8, 16, -1), np.repeat(valid, 2, -1)
+    for count in range(1, MOST_TURNS // mine + 1):
+        turn = count * mine
+        if turn >= index.shape[-1]:
+            break
+        same = (index[..., turn:] == index[..., :-turn]) | ~valid[..., turn:]
+        if same.all():
+            return Turns(operand, count, index[..., :turn])
+    return None
+
+
+def unit_map(out: Scheme, operand: Scheme) -> np.ndarray:
+    """For each unit of a tensor in scheme `out`, the unit of an operand in the restricted scheme `operand`."""
+    skip = out.rank - operand.rank
+    mine, theirs = out.unit_strides(), operand.unit_strides()
+    unit = np.arange(out.units)
+    total = np.zeros(out.units, np.int64)
+    for axis, digit in out.local:
+        stride = theirs.get((axis - skip, digit.stride), 0) if axis >= skip else 0
+        total += unit // mine[axis, digit.stride] % digit.n * stride
+    return total
 
 
 def _is_number(tensor: Tensor) -> bool:

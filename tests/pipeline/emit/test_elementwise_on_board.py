@@ -172,6 +172,37 @@ def test_all_pes_share_in_a_formula_of_planes(dtype):
     assert steps_of(both, dtype) - steps_of(alone, dtype) <= {"double": 6000, "mixed": 5000}.get(dtype, 1500)
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype", "most"),
+    [
+        ((1, 64, 56, 56), "float", 2300),  # with the same work in every MAB, 8,000
+        ((2, 40, 33, 70), "half", 2000),
+        ((8, 32, 16, 16), "half", 600),
+        ((1, 128, 30, 30), "double", 2500),
+        ((3, 16, 9, 24), "mixed", 800),
+    ],
+)
+def test_all_pes_share_where_an_operand_is_of_channels(shape, dtype, most):
+    """A number for each channel, brought to where each PE meets its channels."""
+    from mlsdk.pipeline.ir.graph import Graph, Node, Value
+
+    rng = np.random.default_rng(7)
+    x, a, b = (rng.uniform(0.5, 2, s).astype(np.float32) for s in (shape, (shape[1], 1, 1), (1, shape[1], 1, 1)))
+    nodes = (
+        Node("planes", "MaxPool", ("x",), ("v",), {"kernel_shape": (1, 1)}),
+        Node("less", "Sub", ("v", "a"), ("w",)),
+        Node("times", "Mul", ("w", "b"), ("y",)),
+    )
+    arrays = {"x": x, "a": a, "b": b}
+    values = {n: Value(n, "float32", arr.shape) for n, arr in arrays.items()}
+    values |= {n: Value(n, "float32", shape) for n in "vwy"}
+    graph = Graph("g", ("x", "a", "b"), ("v", "y"), nodes, values, {})
+    result, stats = run(graph, arrays, dtype)
+    want = (result["v"].astype(np.float64) - a) * b
+    assert np.abs(result["y"] - want).max() <= TOLERANCE[dtype] * 8
+    assert stats.total_steps <= most
+
+
 def test_numbers_in_formulas_of_doubles_are_doubles():
     x = np.linspace(0.5, 2, 7)
     for op, constants, want in (
