@@ -99,6 +99,7 @@ for parameter in model.parameters():
 compiled = context.compile(lambda inputs: {"y": model(inputs["x"])}, {"x": torch.zeros(2, 6)}, storage.path(sys.argv[1]))
 """,
         str(directory),
+        PYTHONWARNINGS="error",  # nothing that the packages below say at their import ends a program that is strict
     )
     moved = directory.rename(tmp_path / "moved")
     run_program(
@@ -114,6 +115,7 @@ assert torch.allclose(compiled({"x": x})["y"].cpu(), model(x)), "the weights tra
 """,
         str(moved),
         MLSDK_STORE=str(tmp_path / "an empty store"),
+        PYTHONWARNINGS="error",
     )
 
 
