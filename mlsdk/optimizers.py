@@ -192,10 +192,20 @@ class MNCoreLRScheduler:
     """A torch learning rate scheduler whose steps reach the device.
 
     Registered optimizers take the rate of their groups over at each call anyway; this class also begins the transfer at
-    once. Attributes are those of the torch scheduler.
+    once. Attributes are those of the torch scheduler. Raises ContextError for things that are no scheduler or no Context.
     """
 
     def __init__(self, torch_lr_scheduler: Any, context: Context) -> None:
+        from mlsdk.context import Context
+
+        for given, fits, wanted in (
+            (torch_lr_scheduler, hasattr(torch_lr_scheduler, "optimizer"), "torch scheduler"),
+            (context, isinstance(context, Context), "Context"),
+        ):
+            if not fits:
+                raise ContextError(
+                    f"MNCoreLRScheduler takes a torch scheduler and a Context, and {type(given).__name__} is no {wanted}"
+                )
         self.torch_lr_scheduler = torch_lr_scheduler
         self._context = context
 

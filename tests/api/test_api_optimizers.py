@@ -153,6 +153,18 @@ def test_a_schedule_on_the_host_reaches_the_program(host, tmp_path, data, wrappe
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.0005)
 
 
+def test_what_is_no_schedule(host):
+    optimizer = MNCoreSGD(network().parameters(), lr=0.5)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    for given, wrong in (
+        ((optimizer, host), "MNCoreSGD is no torch scheduler"),
+        ((host, schedule), "Context is no torch scheduler"),
+        ((schedule, host.device), "MNDevice is no Context"),
+    ):
+        with pytest.raises(ContextError, match=f"takes a torch scheduler and a Context, and {wrong}"):
+            MNCoreLRScheduler(*given)
+
+
 OLD = [
     (MNCoreAdam, {"learning_rate": 0.1, "alpha": 0.9, "beta": 0.999, "norm_coefficient": 0, "epsilon": 1e-8}),
     (MNCoreAdamW, {"learning_rate": 0.1, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}),
