@@ -84,7 +84,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="LayoutPlan",
-            version=27,
+            version=28,
             function="mlsdk.tasks.adapters:layout_plan",
             takes=("model.onnx", "signature.json", "placements.json"),
             gives=(
@@ -98,7 +98,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Schedule",
-            version=12,
+            version=13,
             function="mlsdk.tasks.adapters:schedule",
             takes=("placed.json",),
             gives=(
@@ -111,7 +111,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Simulate",
-            version=18,
+            version=19,
             function="mlsdk.tasks.adapters:simulate",
             takes=("placed.json", "plan.json"),
             gives=(
@@ -124,7 +124,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Emit",
-            version=18,
+            version=19,
             function="mlsdk.tasks.adapters:emit",
             takes=("placed.json", "plan.json"),
             gives=(

@@ -186,7 +186,7 @@ def group_norm(planner: Planner, node: Node) -> None:
 
 
 def log_softmax(planner: Planner, node: Node) -> None:
-    """x - max - log(sum(exp(x - max)))."""
+    """x - max - log(sum(exp(x - max))); who takes the exponential of that (a gradient does) gets exp(x - max) / sum."""
     steps = Steps(planner, node)
     x = steps.wide(node.inputs[0])
     axis = (int(steps.attrs["axis"]) % len(steps.shape(x)),)
@@ -198,8 +198,13 @@ def log_softmax(planner: Planner, node: Node) -> None:
         planner.once.add(part)
         return part
 
-    total = steps.reduced("ReduceSum", steps("Exp", below()), axis)
+    powers = steps("Exp", below())
+    total = steps.reduced("ReduceSum", powers, axis)
     steps.result(0, steps("Sub", below(), steps("Log", total)))
+    for reader in planner.readers.get(node.outputs[0], ()):
+        if reader.op == "Exp" and reader.name not in planner.taken:
+            planner.taken.add(reader.name)
+            Steps(planner, reader).result(0, Steps(planner, reader)("Div", powers, total))
 
 
 RULES: dict[str, Rule] = {

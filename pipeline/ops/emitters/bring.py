@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from mlsdk.device import spec
 from mlsdk.pipeline.ops.emitters.asm import Asm
 from mlsdk.pipeline.ops.emitters.pieces import BY_SHARE, GROUP, LB_SIZE, LINE, OWN, Load, Part
 from mlsdk.pipeline.ops.emitters.transfer import pipeline
@@ -31,16 +34,28 @@ def bring(asm: Asm, load: Load, lc: int, lb: int) -> None:
 
 
 def _given(given: list[tuple[int, int, int]], lc: int, lb: int, part: Part) -> list[str]:
-    """Slots to the rounds of L1Bs, (slot, L1B, round); one that all get in a round at once."""
-    assert part.given is not None
-    alike = {r for r in range(part.given.shape[1]) if (part.given[:, r] == part.given[0, r]).all()}
-    lines = []
+    """Slots to the rounds of L1Bs, (slot, L1B, round); each to as many L1Bs at once as one instruction reaches."""
+    wanted: dict[tuple[int, int], set[int]] = {}
     for slot, b, r in given:
-        if r not in alike:
-            lines.append(f"l2bmb@{b} $lc{lc + slot * LINE} $lb{lb + r * LINE}")
-        elif not b:
-            lines.append(f"l2bmb $lc{lc + slot * LINE} $lb{lb + r * LINE}")
-    return lines
+        wanted.setdefault((slot, r), set()).add(b)
+    return [
+        f"l2bmb{target} $lc{lc + slot * LINE} $lb{lb + r * LINE}"
+        for (slot, r), blocks in wanted.items()
+        for target in targets(blocks)
+    ]
+
+
+def targets(blocks: Iterable[int]) -> list[str]:
+    """L1Bs as few targets of an instruction that are none of others: "" is all, "@5" one, "@4/3" those that differ from 4 in bits
+    of 3."""
+    rest, found = set(blocks), []
+    for free in sorted(range(spec.L1B_PER_L2B), key=lambda bits: -bits.bit_count()):
+        for first in sorted(rest):
+            reached = {first ^ bits for bits in range(spec.L1B_PER_L2B) if not bits & ~free}
+            if reached <= rest:
+                rest -= reached
+                found.append("" if len(reached) == spec.L1B_PER_L2B else f"@{first}/{free}" if free else f"@{first}")
+    return found
 
 
 def _into_l1bm(part: Part, lc: int, lb: int) -> list[str]:

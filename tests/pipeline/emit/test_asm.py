@@ -7,6 +7,7 @@ from emulated import move_between
 from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ops.emitters.asm import Asm
+from mlsdk.pipeline.ops.emitters.bring import targets
 
 
 def addresses(outer, inner):
@@ -36,3 +37,15 @@ def test_a_move_that_repeats_itself_twice(target):
     x = np.arange(4 * 3 * 8 * 8, dtype=np.float32).reshape(4, 3, 8, 8)
     source = Layout.parse("((4_PE:1,2:1,2_W:1),(2_L2B:4,2:64),(4_L2B:1,2:32),(16:2);B@[L1B,MAB])")
     np.testing.assert_array_equal(move_between(x, "single", source, Layout.parse(target)), x)
+
+
+@pytest.mark.parametrize(
+    "blocks", [{0, 2, 4, 6}, {5}, {0, 1, 2}, {1, 3, 4, 6, 7}, set(range(8)), {0, 7}, {4, 5, 6, 7, 1}]
+)
+def test_few_targets_reach_just_the_l1bs_that_are_meant(blocks):
+    reached = []
+    for target in targets(blocks):
+        first, free = (*map(int, target[1:].split("/")), 0)[:2] if target else (0, 7)
+        reached += [b for b in range(8) if b & ~free == first & ~free]
+    assert sorted(reached) == sorted(blocks)
+    assert targets({0, 2, 4, 6}) == ["@0/6"] and targets(range(8)) == [""] and len(targets(blocks)) <= 3

@@ -126,6 +126,14 @@ def test_axes_of_size_one_are_dropped_where_they_lie():
     assert [n.emitter for n in found.nodes] == ["reduce", "view"]
 
 
+def test_a_softmax_shares_the_powers_of_the_log_softmax_before_it():
+    nodes = [Node("log", "LogSoftmax", ("x",), ("y",), {"axis": 1}), Node("gradient", "Exp", ("y",), ("z",))]
+    found = placed(graph(nodes, ("x",), ("y", "z")))
+    ops = [n.node.op for n in found.nodes]
+    assert ops.count("Exp") == 1 and ops.count("Log") == 1 and ops.count("Div") == 1
+    assert {n.node.op for n in found.nodes if "z" in n.node.outputs} <= {"Div", "Identity"}
+
+
 def test_a_result_of_steps_that_has_its_dtype_is_not_cast():
     nodes = [Node("log", "LogSoftmax", ("x",), ("y",), {"axis": 1})]
     found = placed(graph(nodes, ("x",), ("y",), dict.fromkeys("xy", (64, 10))), "float")
