@@ -57,7 +57,7 @@ class CompiledFunction:
         codegen_dir: Path,
     ) -> None:
         self.name = name
-        self.codegen_dir = codegen_dir
+        self.codegen_dir = codegen_dir.absolute()  # the program may go to another folder
         self._context = context
         self._session = context._session
         self._program = program

@@ -47,7 +47,7 @@ def trace_event(name: str) -> Iterator[None]:
 
 def _checked(filename: str | os.PathLike[str]) -> Path:
     try:
-        path = Path(filename)
+        path = Path(filename).absolute()  # the program may go to another folder
         if path.is_dir() or "\0" in str(path):
             raise ContextError(f"trace_scope: {str(path)!r} is no file name; give a path that ends in .pb or .json")
         path.parent.mkdir(parents=True, exist_ok=True)

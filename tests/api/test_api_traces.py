@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,8 +16,9 @@ from mlsdk.runtime import timeline_files
 from mlsdk.runtime.events import Event
 
 
-def program(context, tmp_path, pair):
+def program(context, tmp_path, pair, compiled=lambda: None):
     added = context.compile(add, pair, tmp_path / "add", options={"num_threads": 1})
+    compiled()
     with trace_event("loop"):
         for _ in range(2):
             with trace_event("HtoD"):
@@ -27,10 +29,12 @@ def program(context, tmp_path, pair):
     added(pair)
 
 
-def test_chrome_json(context, tmp_path, pair):
+def test_chrome_json(context, tmp_path, pair, monkeypatch):
+    """Of a program that gives relative paths, and goes to another folder between."""
     file = tmp_path / "traces" / "add.json"
-    with trace_scope(str(file)):
-        program(context, tmp_path, pair)
+    monkeypatch.chdir(tmp_path)
+    with trace_scope("traces/add.json"):
+        program(context, Path(), pair, lambda: monkeypatch.chdir("/"))
     events = json.loads(file.read_text())["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
     kinds = Counter(event["cat"] for event in slices)
