@@ -15,7 +15,15 @@ import torch
 from mlsdk import loading
 from mlsdk.cache import CacheOptions
 from mlsdk.compiled import CompiledFunction
-from mlsdk.errors import InputMismatch, Misuse, OptionError, TraceError, TraceWarning, UnsupportedOperator
+from mlsdk.errors import (
+    InputMismatch,
+    Misuse,
+    OptionError,
+    StoreError,
+    TraceError,
+    TraceWarning,
+    UnsupportedOperator,
+)
 from mlsdk.labels import label_of, short
 from mlsdk.live_settings import live_in_a_trace
 from mlsdk.pipeline.ir.signature import Input, Output, Signature
@@ -300,9 +308,10 @@ def _build(
     from mlsdk.tasks.phases import COMPILE
 
     cache = request.cache_options
-    store = stores.open(cache.cache_dir if cache is not None else None)
     listener = _Listener(request.quiet)
+    store = None
     try:
+        store = stores.open(cache.cache_dir if cache is not None else None)
         return build_chain(
             artifacts,
             given,
@@ -313,8 +322,13 @@ def _build(
             label=label,
             force=cache.again if cache is not None else (),
         )
-    except BaseException:
-        store.close()
+    except BaseException as error:
+        if store is not None:
+            store.close()
+        if cache is not None and isinstance(error, StoreError):
+            error.add_note(
+                f"here the store is the cache_dir {cache.cache_dir} of cache_options: give another one there"
+            )
         raise
     finally:
         listener.stop()

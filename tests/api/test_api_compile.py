@@ -28,6 +28,7 @@ from mlsdk.errors import (
     InputMismatch,
     MLSDKError,
     OptionError,
+    StoreError,
     TraceError,
     UnsupportedOperator,
 )
@@ -283,7 +284,12 @@ def test_nothing_is_built_twice(context, tmp_path, pair, caplog):
         assert built() == again
 
 
-def test_cache_options_are_checked():
+def test_cache_options_are_checked(host, tmp_path, pair):
+    with pytest.raises(StoreError, match="is not a folder") as error:
+        host.compile(add, pair, tmp_path / "f", cache_options=CacheOptions(__file__))
+    assert error.value.__notes__ == [
+        f"here the store is the cache_dir {__file__} of cache_options: give another one there"
+    ]
     with pytest.raises(OptionError, match="cache_dir is NoneType; give the path of a folder"):
         CacheOptions(None)
     with pytest.raises(OptionError, match="enable_app_cache is 1; give True or False"):
