@@ -4,7 +4,8 @@ A fragment begins with moves from DRAM and ends by waiting for moves back. Here 
 statement, with the clock beside it:
 
     start early   a move into L2BM starts as soon as the DRAMs (or PDMs) are idle, as far ahead as `reach` says, if what it reads
-                  is there, L2BM has room for it until it is used, and no move that is needed at once has to wait for it
+                  is there, L2BM has room for it until it is used, and no move that is needed at once has to wait for it; a part
+                  of it, where that is what there is time for
     go late       a long move back starts when the DRAMs have nothing else to do, or when its place or its data are needed
     wait late     a move is waited for by the first statement that touches its place in L2BM or its place in DRAM; the wait stands
                   in the step of that statement, or in one before it, when the move is done already
@@ -35,9 +36,10 @@ from mlsdk.pipeline.ops.traffic import Access, Place, Touch, Value, Values, acce
 AHEAD = 8  # moves that are looked at for an early start, of those that may
 ALIGN = 64  # LW: places in L2BM are shifted by a multiple of it
 CLOSE = 2 * spec.MV_LATENCY_CYCLES // spec.CYCLES_PER_STEP  # steps between a move back and one that reads that at once
-LONG = (
-    2 * spec.MV_LATENCY_CYCLES
-)  # cycles that a move back takes at least, so that it is worth while to let others go first
+LINE = 64  # LW: the size of a move is a multiple of it
+PART = 512  # LW that are worth a move of their own
+WHOLE = ("mvp", "mvb", "mvb2")  # moves that may be cut: as long on both sides
+LONG = 2 * spec.MV_LATENCY_CYCLES  # cycles of a move back that lets others go first
 TO_MOVE = 2  # steps from an L2BM write to a move that reads there
 PORTS = tuple(f"{memory}{group}" for memory in ("dram", "pdm") for group in range(spec.GROUPS))
 SETTLED = {"l2bm": 4, "dar": 4}  # steps until nothing depends on an instruction any more; 3 of other units
@@ -202,6 +204,7 @@ class _Walk:
         self.node = 0
         self.crowd = line.crowd.copy()
         self.started: set[int] = set()
+        self.begun: dict[int, int] = {}  # LW of a move that are on their way, the rest is not
         self.open: list[_Item] = []  # what may start early, in order
         self.shift: dict[int, int] = {}
         self.live: list[tuple[int, int, int, int]] = []  # low, high, last item, key
@@ -250,13 +253,15 @@ class _Walk:
             ]
             if any(meet(a, b) for a in load.access.reads for b in writes):
                 continue
-            if self._in_the_way(item, max(free, clock.now) + load.duration, ready):
+            size = self._fitting(load, self._next_return(item, ready) - max(free, clock.now))
+            if not size:
                 continue
             if len(self.flying) + len(self.kept) + 4 >= len(spec.MV_TAGS) or not self._room(load, item.number):
                 return
-            open_.remove(load)
-            self.started.add(load.number)
-            self._move(load)
+            self._move(load, size)
+            if load.number not in self.begun:
+                open_.remove(load)
+                self.started.add(load.number)
 
     # ---- moves back -------------------------------------------------------------------------------------------
 
@@ -287,14 +292,26 @@ class _Walk:
                 last = n
         self._send(self.pending[:last])
 
-    def _in_the_way(self, item: _Item, end: int, ready: int) -> bool:
-        """Whether a move that ends then is in the way of one that is needed at once; `item` begins when it is `ready`."""
+    def _next_return(self, item: _Item, ready: int) -> float:
+        """When the next move starts that must not wait; `item` begins when it is `ready`."""
         returns = self.line.returns
         at = int(np.searchsorted(returns, item.number))
         if at == len(returns):
-            return False
-        steps = self.line.at[returns[at]] - self.line.at[item.number]
-        return end > ready + int(steps) * spec.CYCLES_PER_STEP
+            return float("inf")
+        return ready + int(self.line.at[returns[at]] - self.line.at[item.number]) * spec.CYCLES_PER_STEP
+
+    def _fitting(self, load: _Item, cycles: float) -> int:
+        """LW of a move, or of what is left of it, that can be moved in so many cycles: all, or a part that is worth a move of its
+        own."""
+        assert isinstance(load.statement, m.Move)
+        left = load.statement.size - self.begun.get(load.number, 0)
+        part = (
+            min(left, int(load.statement.size / load.duration * cycles) // LINE * LINE)
+            if cycles < float("inf")
+            else left
+        )
+        worth = part == left or (part >= PART and left - part >= PART and load.statement.mnemonic in WHOLE)
+        return part if worth and part > 0 else 0
 
     def _room(self, load: _Item, now: int) -> bool:
         """Make a place for what a move brings from now on, if there is one."""
@@ -399,9 +416,19 @@ class _Walk:
             self.hazards.mask = (statement.entry, statement.targets, statement.long2)
         self._out(statement, item.steps)
 
-    def _move(self, item: _Item) -> None:
+    def _move(self, item: _Item, size: int = 0) -> None:
+        """A move, or what is left of it; of that `size` LW, if that is less."""
         statement = self._settled(item)
         assert isinstance(statement, m.Move)
+        begun = self.begun.pop(item.number, 0)
+        if begun or 0 < size < statement.size:
+            assert statement.src is not None and statement.dst is not None
+            src, dst = (replace(o, addr=o.addr + begun) for o in (statement.src, statement.dst))
+            left = statement.size - begun
+            if 0 < size < left:
+                self.begun[item.number] = begun + size
+                left = size
+            statement = replace(statement, src=src, dst=dst, size=left)
         self._wait(self._needed(item))
         if statement.src is not None and statement.src.space == m.L2BM:
             last = max((step for step, settled in self.recent if settled > 3), default=-TO_MOVE)
