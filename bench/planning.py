@@ -46,8 +46,8 @@ def measure(note: Callable[..., None]) -> None:
 
 
 def compiled(name: str, options: Mapping[str, Any]) -> dict[str, float]:
-    """Of a model: steps, DRAM bytes and compile time (trace to application) in mixed, with an empty store, in a process of its own:
-    what one compile counted is known to the next one in its process."""
+    """Of a model: steps, DRAM bytes and compile time (trace to application) in mixed, with an empty store, in a process of its
+    own: what one compile counted is known to the next one in its process."""
     command = [sys.executable, "-m", "bench.planning", "--one", name, json.dumps(options)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 

@@ -65,7 +65,9 @@ VARIABLES: dict[str, Variable] = {
     ),
     "CODEGEN_NODE_SIM_ALLOW_UNEXPECTED_FAIL": Variable(why="it is always so: what an emitter refuses is no candidate"),
     "CODEGEN_NUM_SA_THREADS": Variable(
-        _SCHEDULE, "how many annealings auto_recompute_sa makes, each with random numbers of its own; the best is taken"
+        _SCHEDULE,
+        "how many annealings auto_recompute_sa makes, each with random numbers of its own, side by side on processors that are "
+        "idle (or `num_threads`); the best is taken",
     ),
     "CODEGEN_N_DEV_COPY_STREAMS_THREADS": Variable(why="transfers to an emulated board are copies in memory"),
     "CODEGEN_N_TRANSPOSE_THREADS": Variable(why="numpy lays arrays out, in threads of its own"),

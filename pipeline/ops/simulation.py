@@ -53,7 +53,9 @@ class Known(Protocol):
 
 
 class Helpers(Protocol):
-    """Who counts beside this process, where there is enough to count."""
+    """Who counts beside this process, where there is enough to count; `most` processes in all."""
+
+    most: int
 
     def counted(self, questions: Sequence[Question], values: Values, here: Count) -> list[Answer]: ...
 

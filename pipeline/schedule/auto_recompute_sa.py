@@ -5,7 +5,7 @@ It starts from what spill_opt finds. A round changes one thing: a turn stands el
 a later use of its result, or not any more. Costs are exact (`residence.evaluate`), and every state is a legal schedule, so the
 best so far is kept and may be taken at any time. A worse one is accepted with probability exp(-change / (T cost)); T falls from
 0.3 / turns, less than the share of one turn in the whole, to nothing. Of several annealings, each with random numbers of its own,
-the best is taken.
+the best is taken; other processes do some of them, where there are any (`chains.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mlsdk.pipeline.schedule.beam import another
+from mlsdk.pipeline.schedule.chains import side_by_side
 from mlsdk.pipeline.schedule.local import search
 from mlsdk.pipeline.schedule.options import ScheduleOptions
 from mlsdk.pipeline.schedule.problem import Problem
@@ -32,21 +33,24 @@ Change = Callable[[Problem, Genes, random.Random], "Genes | None"]
 def auto_recompute_sa(problem: Problem, options: ScheduleOptions, record: Record) -> Schedule:
     best = before = spill_opt(problem, options, record)
     genes, limit = Genes(best.order), in_dram_steps(problem)
-    for chain in range(options.sa_chains):
-        run = record.run("schedule", f"annealing {chain + 1} of {options.sa_chains}" if chain else "annealing")
-        found, its = _annealed(problem, options, run, before, random.Random(chain), limit)
+    runs = [
+        record.run("schedule", f"annealing {chain + 1} of {options.sa_chains}" if chain else "annealing")
+        for chain in range(options.sa_chains)
+    ]
+    for found, its in side_by_side(annealed, problem, options, runs, before, limit):
         if found.cost < best.cost:
             best, genes = found, its
     if best.cost < before.cost:
         closer = evaluate(problem, genes, search)  # more may find room
         if closer.cost < best.cost and closer.steps <= limit:
             best = closer
+    run = runs[-1]
     run.facts.update({"cost": round(best.cost, 1), "start": round(before.cost, 1)})
     run.facts["computed again"] = len(best.order) - len(problem.turns)
     return best
 
 
-def _annealed(
+def annealed(
     problem: Problem, options: ScheduleOptions, run: Run, start: Schedule, rng: random.Random, limit: int
 ) -> tuple[Schedule, Genes]:
     """The best that one annealing finds, of those that take at most `limit` steps, and its genes."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
+from types import MappingProxyType
 
 from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.image import Image
@@ -50,7 +51,9 @@ Where = tuple[int, tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], tup
 
 class Problem:
     """`cost_of(turn, lives)` gives a candidate's cost, or None where there is none; `costs_of` gives those of many. `capacity`:
-    grains of an LM that may be used."""
+    grains of an LM that may be used. `known`: costs, in part from elsewhere. `of`: the graph and the budget it is made of."""
+
+    of: tuple[Placed, float] | None = None
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class Problem:
     ):
         self.turns, self.items, self.capacity = tuple(turns), tuple(items), capacity
         self._costs_of = costs_of or (lambda asked: [cost_of(*one) for one in asked])
-        self._costs: dict[tuple[int, Lives], Cost | None] = {}
+        self.known: dict[tuple[int, Lives], Cost | None] = {}
         self._gains: dict[tuple[int, int], float | None] = {}
         self._reads: dict[tuple[int, int, int], bool] = {}
         self._found: dict[Where, tuple[Lives, Cost | None]] = {}
@@ -87,15 +90,19 @@ class Problem:
 
     def cost(self, turn: int, lives: Lives) -> Cost | None:
         key = turn, lives
-        if key not in self._costs:
+        if key not in self.known:
             self.learn([key])
-        return self._costs[key]
+        return self.known[key]
 
     def learn(self, asked: Iterable[tuple[int, Lives]]) -> None:
         """Find the costs of candidates together, which is quicker than one after another."""
-        new = [key for key in dict.fromkeys(asked) if key not in self._costs]
+        new = [key for key in dict.fromkeys(asked) if key not in self.known]
         if new:
-            self._costs.update(zip(new, self._costs_of(new)))
+            self.known.update(zip(new, self._costs_of(new)))
+
+    def know(self, costs: Mapping[tuple[int, Lives], Cost | None]) -> None:
+        """Costs that another process found."""
+        self.known.update((key, cost) for key, cost in costs.items() if key not in self.known)
 
     def in_dram(self, turn: int) -> Cost:
         """A node whose operands are all in DRAM: what every node can."""
@@ -199,8 +206,14 @@ class Problem:
 # ---- of a placed graph --------------------------------------------------------------------------------------------
 
 
-def problem_of(placed: Placed, simulation: Simulation, budget: float = 1.0) -> Problem:
-    """The problem of a graph; `budget`: the part of each LM that may be used. ScheduleError where a node alone needs more."""
+def problem_of(
+    placed: Placed,
+    simulation: Simulation,
+    budget: float = 1.0,
+    known: Mapping[tuple[int, Lives], Cost | None] = MappingProxyType({}),
+) -> Problem:
+    """The problem of a graph; `budget`: the part of each LM that may be used; `known`: costs. ScheduleError where a node alone
+    needs more."""
     base = bases(placed)
     nodes = _with_loads(placed, base)
     outputs = {base.get(name, name) for name in placed.outputs}
@@ -234,6 +247,8 @@ def problem_of(placed: Placed, simulation: Simulation, budget: float = 1.0) -> P
         )
     costs = NodeCosts(placed, nodes, simulation)
     problem = Problem(turns, items, costs, int(GRAINS * budget), costs.many)
+    problem.of = placed, budget
+    problem.know(known)
     check_budget(problem, budget)
     return problem
 
