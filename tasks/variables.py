@@ -140,8 +140,12 @@ def of_environment(environment: Mapping[str, str] | None = None) -> dict[str, st
 
 
 def of_phase(values: Mapping[str, str], phase: str) -> dict[str, str]:
-    """Those that enter a phase's key. What nobody knows enters every key: it may change anything."""
-    return {name: value for name, value in values.items() if name not in VARIABLES or phase in VARIABLES[name].phases}
+    """Those that enter a phase's key. What is none of a compile enters every key: a plugin may read it."""
+
+    def counts(name: str) -> bool:
+        return phase in VARIABLES[name].phases if name in VARIABLES else not name.startswith(PREFIX)
+
+    return {name: value for name, value in values.items() if counts(name)}
 
 
 def whole_number(values: Mapping[str, str], name: str, default: int, least: int) -> int:

@@ -246,6 +246,8 @@ def test_a_variable_that_is_set_wins(monkeypatch, tmp_path):
     assert resolved.of_phase("Emit")["envs"] == {}  # a dump changes no result
     others = resolve({"envs": {"OF_A_PLUGIN": "1"}})  # it may change anything
     assert all(others.of_phase(phase)["envs"] for phase in OPTIONS["envs"].phases)
+    unknown = resolve({"envs": {"CODEGEN_OF_ANOTHER_VERSION": "1"}})  # and this nothing: a notice says so
+    assert not any("CODEGEN_OF_ANOTHER_VERSION" in unknown.of_phase(phase)["envs"] for phase in OPTIONS["envs"].phases)
     monkeypatch.setenv("CODEGEN_SA_STEPZ", "1")
     with pytest.raises(
         OptionError, match="the environment: .* no variable 'CODEGEN_SA_STEPZ'; did you mean 'CODEGEN_SA_"
