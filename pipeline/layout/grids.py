@@ -18,9 +18,10 @@ from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS
 
 PORT = spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP  # LW a step between a group's DRAM and L2BM
 LINE_BY_L1B = 32  # LW a step from L2BM to each L1BM, if each takes other ones
+PIECE, BETWEEN = 12288, 16  # LW of weights of which the products follow each other, and steps until the next ones do
 STARTING = 150  # steps until the first product, and from the last one to the end
 SWITCH = 30  # LW a step of a value that is brought to another layout
-LEAST_GAIN = 0.9  # what a way has to take, of the steps of the rule's own, to stand before it
+LEAST_GAIN = 0.98  # what a way has to take, of the steps of the rule's own, to stand before it
 
 PAIR = Digit(spec.L2B_PER_GROUP, L2B, 1)
 GROUPS = Digit(spec.GROUPS, L2B, spec.L2B_PER_GROUP)
@@ -119,8 +120,16 @@ def steps(mode: Mode, way: Way, dtypes: tuple[str, str]) -> float:
     period = mode.period(-(-tile // 4)) * whole + (mode.period(-(-rest // 4)) if rest else 0)
     rate = PORT // 2 if of_l2b == [L2BS] else PORT
     weights = mode.block_lw * max((8 if by_l1b else 1) / rate, 1 / LINE_BY_L1B if by_l1b else 0)
-    stream = blocks * max(period, weights * (whole + bool(rest)))
+    pieces = blocks * mode.block_lw * (8 if by_l1b else 1) / PIECE
+    stream = max(blocks * period + pieces * BETWEEN, blocks * weights * (whole + bool(rest)))
 
     image_a, image_c = (Image(s.layout(d), d, s.extents) for s, d in zip(way, dtypes))
-    into = image_a.l2b_size * (image_a.l2bs_used if sources == 1 else 2 * sources if sources == L2BS.n else sources)
-    return into / PORT + stream + image_c.l2b_size * image_c.l2bs_used / PORT + STARTING
+    of_a = image_a.l2bs_used if sources == 1 else 2 * sources if sources == L2BS.n else sources
+    return _carried(image_a, of_a, sources) + stream + _carried(image_c, image_c.l2bs_used, 1) + STARTING
+
+
+def _carried(image: Image, moves: int, parts: int) -> float:
+    """About how long a tensor takes between DRAM and LM: in moves of what an L2BM has, or in lines of L2BM and their pieces."""
+    size = image.l2b_size
+    line, piece = (256, 4096) if image.l1b_spread else (64, 2048)
+    return max(size * moves / PORT, size * parts / line + size * parts / piece * BETWEEN)

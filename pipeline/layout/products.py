@@ -13,7 +13,7 @@ from mlsdk.device import spec
 from mlsdk.errors import LayoutError
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.image import Image
-from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, Layout, Sub
+from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, PER_LW, Layout, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme, local_rows, spread
 from mlsdk.pipeline.layout import grids, updates
@@ -372,7 +372,7 @@ def _schemes(
             return aimed, goal.scheme
     shape_a = planner.shape(a)[::-1] if trans_a else planner.shape(a)
     lies = _rows_scheme(planner, a, shape_a, trans_a, batch, last + 1)
-    new = _new_rows(wide_a, batch, shape_c)
+    new = _new_rows(wide_a, batch, shape_c, mode)
     fit = [scheme for scheme in (lies, new) if scheme is not None and fits(scheme, of_c(scheme))]
     rows: list[tuple[Scheme, Scheme]] = [(scheme, of_c(scheme)) for scheme in fit]
     columns: list[tuple[Scheme, Scheme]] = []
@@ -541,9 +541,9 @@ def _shared_rows(planner: Planner, a: str, shape: tuple[int, ...]) -> Scheme | N
     return None if inner or any(d.level == L2B for d in rows) else scheme
 
 
-def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]) -> Scheme:
+def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...], mode: Mode) -> Scheme:
     """A's scheme where it lies nowhere yet: batches over L2B and LM, rows over the rest, k inside each MAB. Where a MAB has
-    several batches, each starts a granule of its image."""
+    several batches, each starts a granule of its image. L2Bs that would have no batch share the rows of the others'."""
     full = (*shape_c[:-1], shape[-1])
     last = len(full) - 1
     if not batch:
@@ -551,21 +551,22 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
     axes: list[tuple[Digit, ...]] = [() for _ in full]
     free, rank = EXTENT[L2B], 2 * len(full) + 2
     step = 1
+    most, last_row = prod(n for x, n in enumerate(full) if x not in batch and x != last), last - 1
     for x in batch:
         n = full[x]
-        take = min(free, n)
-        take = -(-n // -(-n // take))
+        take = _share_of_l2bs(free, n, most, full[-1], shape_c[-1], mode)
         rest = -(-n // take)
         digits = [Digit(take, L2B, step)] if take > 1 else []
         if rest > 1:
             digits.append(Digit(rest, LOCAL, rank))
         axes[x], rank = tuple(digits), rank - 1
         free, step = free // take, step * take
-    rows = [n if x not in batch and x != last else 1 for x, n in enumerate(full)]
+    beside = min(free, full[last_row]) if last_row not in batch else 1
+    rows = [-(-n // beside) if x == last_row else n if x not in batch and x != last else 1 for x, n in enumerate(full)]
     inner = spread(rows, None, levels=(L1B, MAB))
     for x, axis in enumerate(inner.axes):
         if x not in batch and x != last:
-            axes[x] = axis
+            axes[x] = (Digit(beside, L2B, step), *axis) if x == last_row and beside > 1 else axis
     grain = _grain(Scheme(tuple(axes)), 1)
     local = [(x, i) for x, axis in enumerate(axes) for i, d in enumerate(axis) if d.level == LOCAL and x not in batch]
     if local and any(d.level == LOCAL for x in batch for d in axes[x]):
@@ -577,6 +578,21 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
         axes[last - 1] = (*axes[last - 1], Digit(grain, LOCAL, 1))
     axes[last] = _blocks(full[last], 0)
     return Scheme(tuple(axes), last)
+
+
+def _share_of_l2bs(free: int, n: int, rows: int, k: int, columns: int, mode: Mode) -> int:
+    """How many of the free L2Bs have batches of their own, of `n` with so many rows and columns: with fewer, others share the
+    rows of each, and need the same weights."""
+
+    def steps(take: int) -> float:
+        beside = min(free // take, rows)
+        own = -(-rows // (beside * EXTENT[L1B] * EXTENT[MAB]))
+        moved = ((rows * k + rows * columns) / beside + k * columns) / PER_LW["half"] / grids.PORT * spec.L2B_PER_GROUP
+        blocks = -(-k // BLOCK) * mode.steps * -(-columns // BLOCK) * mode.outs
+        return -(-n // take) * (moved + blocks * mode.period(-(-own // 4)))
+
+    even = -(-n // -(-n // min(free, n)))
+    return min((even, *(take for take in (4, 2, 1) if take < even and take <= free // 2)), key=steps)
 
 
 def _with_lane(scheme: Scheme, n: int, shape_c: tuple[int, ...], wide_a: tuple[int, ...]) -> Scheme:

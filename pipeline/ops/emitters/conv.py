@@ -59,7 +59,9 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     )
     tiles = list(windows.row_tiles(window, rows))
     flow = windows.Flow(asm, window, tiles, segments, x, y)
-    weights.bring()
+    if weights.stay:
+        weights.start()
+        weights.more()
     once.finish()
     if epilogue is not None:
         epilogue.begin()
@@ -67,6 +69,7 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
         for segment in segments:
             patch = Patch(window, segment, unit)
             weights.start()
+            weights.more()
             flow.load(number, patch, mode.name[0])
             if epilogue is not None and segment == segments[0]:
                 flow.settle()

@@ -13,9 +13,11 @@ L2Bs, if those share the k of the weights, too (`summed`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import isqrt
 
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
@@ -28,7 +30,7 @@ from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.gemm_drain import Drain, can_drain
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode
 from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS, RING, Rows
-from mlsdk.pipeline.ops.emitters.gemm_stream import Weights
+from mlsdk.pipeline.ops.emitters.gemm_stream import BETWEEN, Weights
 from mlsdk.pipeline.ops.emitters.lanes import clear_tail
 from mlsdk.pipeline.ops.emitters.transfer import Range, Source, Tensor, bulk_download, bulk_upload, room, start_download
 
@@ -37,6 +39,7 @@ LC_TILES = 0
 LB_TILES, LB_TILES_SIZE = RING, 2048
 LB_BIAS, LB_BIAS_SIZE = RING + 2048, 2048
 BANK = spec.LM_WORDS // 2  # LW of an LM
+DRAM = spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP  # LW a step between a group's DRAM and L2BM
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class Product:
     k: int
     at_once: int  # rows of a tile that are brought at once
     room: Room = SPARE
+    cut: int = 0  # steps of a piece of B at most; 0: as many as go
 
     @property
     def joined(self) -> str:
@@ -143,6 +147,16 @@ class Product:
         return whole and can_drain(self.c, self.tile, self.lw_group, self.groups, LB_TILES_SIZE)
 
     @property
+    def short_piece(self) -> int:
+        """Steps of the pieces of B that come once, if as little time as can be is spent on waiting for the first one and between
+        them."""
+        if self.rows > self.tile or self.batches > 1 or self.b.home is not None:
+            return 0
+        shared = 2 if self.b.image.l2bs_used == 2 else 1  # L2Bs of a group that take turns
+        moved = self.mode.block_lw * (8 if self.fed_by_l1b else 1) * shared / DRAM
+        return max(1, isqrt(int(BETWEEN * self.groups * self.steps / moved)))
+
+    @property
     def unit_a(self) -> int:
         """LW of a lane block of A as it comes."""
         return self.a.scheme.unit_lw(self.a.dtype)  # type: ignore[union-attr]
@@ -176,10 +190,9 @@ def emit_gemm(call: Call) -> Asm:
     at_once = _at_once(tile, kb, max(1, len(parts)), a, call)
     kb = -(-k // BLOCK) if parts else kb
     p = Product(mode, a, b, bias, c, call.batches, rows, kb, parts, nb, tile, k, at_once)
-    found = [_emitted(call, p, shared)]
-    if p.drains:
-        found.append(_emitted(call, replace(p, room=EVEN), shared))
-    return min(found, key=lambda asm: Clock().run(asm.statements))
+    forms = [p, replace(p, room=EVEN)] if p.drains else [p]
+    forms += [replace(form, cut=p.short_piece) for form in forms if p.short_piece]
+    return min((_emitted(call, form, shared) for form in forms), key=lambda asm: Clock().run(asm.statements))
 
 
 def _emitted(call: Call, p: Product, shared: bool) -> Asm:
@@ -204,8 +217,8 @@ def _emitted(call: Call, p: Product, shared: bool) -> Asm:
         p.batches,
         p.fed_by_l1b,
         p.quartered,
+        p.cut,
     )
-    weights.bring()
     if whole > 1:
         weights.settle()
     with loops.over(
@@ -309,7 +322,9 @@ def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, co
     mode = p.mode
     weights.start(loops.of("b"))
     for start in range(0, count, p.at_once):
-        _bring_rows(asm, p, loops, at + start, min(p.at_once, count - start), start * p.kb * mode.floats)
+        last = start + p.at_once >= count
+        then = partial(weights.more, loops.of("b")) if last else _nothing
+        _bring_rows(asm, p, loops, at + start, min(p.at_once, count - start), start * p.kb * mode.floats, then)
 
     part_c = Range.of(p.c, at * p.lw_c, (at + count) * p.lw_c)
     a_words = 2 * mode.floats * p.kb
@@ -327,14 +342,20 @@ def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, co
     bulk_upload(asm, part_c, m.LM1, 0, *place, loops.of("c"), p.joined, p.summed)
 
 
-def _bring_rows(asm: Asm, p: Product, loops: Loops, at: int, count: int, to: int) -> None:
-    """Rows of A, through LM1, as block floats into LM0 from the LW `to` on."""
+def _nothing() -> None:
+    pass
+
+
+def _bring_rows(asm: Asm, p: Product, loops: Loops, at: int, count: int, to: int, then: Callable[[], None]) -> None:
+    """Rows of A, through LM1, as block floats into LM0 from the LW `to` on. `then` starts other moves, behind theirs."""
     part = Range.of(p.a, at * p.lw_a, (at + count) * p.lw_a)
     first = 2 * (at * p.lw_a - part.lo)
     if p.a.home is not None and p.a.home.space == m.LM1 and not loops.of("a") and p.a.pad != "any":
         first = p.a.home.word + 2 * at * p.lw_a
+        then()
     else:
-        bulk_download(asm, part, m.LM1, 0, LC_TILES, p.room.tiles, LB_TILES, LB_TILES_SIZE, loops.of("a"), p.parts)
+        place = LC_TILES, p.room.tiles, LB_TILES, LB_TILES_SIZE
+        bulk_download(asm, part, m.LM1, 0, *place, loops.of("a"), p.parts, then)
     units = _blocks_in_lm(p, first, part.addresses, count)
     if p.a.pad == "any" and p.k % BLOCK and p.a.scheme.lane is not None:  # type: ignore[union-attr]
         clear_tail(asm, p.a, m.LM1, units[p.kb - 1 :: p.kb], p.k % BLOCK)

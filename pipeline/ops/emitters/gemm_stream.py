@@ -1,6 +1,7 @@
 """Weights on their way from DRAM to the pipeline: in pieces, two halves of a place in L2BM in turn.
 
-The next piece's move is under way while one is used; the first two are on their way before. Weights of at most two pieces
+The next piece's move is under way while one is used; the first two are on their way before, the second behind what others
+move first (`more`). Weights of at most two pieces
 stay in L2BM: they are moved once, however often `run` is called. Equal pieces become a loop.
 
 Weights lie in the order output group, contraction step; those of a crossed mode the other way round: a piece is then a move for
@@ -24,6 +25,7 @@ from mlsdk.pipeline.ops.emitters.gemm_modes import Mode
 from mlsdk.pipeline.ops.emitters.gemm_pipeline import RING, Rows, emit_piece
 from mlsdk.pipeline.ops.emitters.transfer import LINE, Range, Tensor, start_download
 
+BETWEEN = 16  # PE steps, about, from the last product of a piece to the first of the next
 PIECE_STEPS = 640  # PE steps of a piece, about: pieces are written out in full
 BIAS_WORDS = 256  # of GRF0
 
@@ -42,7 +44,8 @@ class Piece:
 
 class Weights:
     """`b`: the weights; `steps`: contraction steps of an output group; `groups`: output groups; `row_groups`: groups of four
-    rows that `run` will be given; `halves` and `half`: addresses and size of the two places in L2BM."""
+    rows that `run` will be given; `halves` and `half`: addresses and size of the two places in L2BM; `cut`: steps of a piece at
+    most."""
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Weights:
         matrices: int = 1,
         by_l1b: bool | None = None,
         quartered: bool = False,
+        cut: int = 0,
     ):
         self.asm, self.mode, self.b, self.steps, self.groups = asm, mode, b, steps, groups
         self.halves, self.loops = halves, loops
@@ -67,12 +71,13 @@ class Weights:
         widen = 8 if self.by_l1b else 1
         if b.home is not None and (not b.image.mab_spread or matrices > 1):
             raise EmitError("weights are read in LM where each MAB has a part of one matrix")
-        most = half // widen if b.home is None else RING
-        self.pieces = list(self._cut(row_groups, most // mode.block_lw, with_bias))
+        most = (half // widen if b.home is None else RING) // mode.block_lw
+        self.pieces = list(self._cut(row_groups, min(cut or most, most), with_bias))
         moves = max(len(self._runs(piece)) for piece in self.pieces)
         self.tags = [tuple(asm.tag_reserved() for _ in range(moves * b.image.l2bs_used)) for _ in (0, 1)]
         self.stay = b.home is None and len(self.pieces) <= 2 and matrices == 1
         self._flying: set[int] = set()  # pieces of staying weights that were not waited for yet
+        self._brought: set[int] = set()  # that were started
 
     def _cut(self, row_groups: int, most: int, with_bias: bool) -> Iterator[Piece]:
         """Whole output groups where they fit half of the place, else an even number of cuts of each."""
@@ -148,24 +153,29 @@ class Weights:
         """Tags of a piece's moves."""
         return self.tags[index % 2][: len(self._runs(self.pieces[index])) * self.b.image.l2bs_used]
 
-    def bring(self) -> None:
-        """Start to move weights that stay."""
-        if self.stay:
-            for index in range(len(self.pieces)):
-                self._prefetch(index, ())
-                self._flying.add(index)
-
     def settle(self) -> None:
-        """Wait for weights that stay; before a loop around `run`."""
-        for index in sorted(self._flying):
-            self.asm.wait(*self._waits(index))
-        self._flying.clear()
+        """Weights that stay are there; before a loop around `run`."""
+        if self.stay:
+            self.start()
+            self.more()
+            self.asm.wait(*(tag for index in sorted(self._flying) for tag in self._waits(index)))
+            self._flying.clear()
 
     def start(self, strides: tuple[int, ...] = ()) -> None:
-        """Start the first moves of a run, ahead of other work."""
-        if not self.stay:
-            for index in (0, 1)[: len(self.pieces)]:
-                self._prefetch(index, strides)
+        """Start the first move of a run, ahead of other work."""
+        self._start(0, strides)
+
+    def more(self, strides: tuple[int, ...] = ()) -> None:
+        """Start the second move, too."""
+        self._start(1, strides)
+
+    def _start(self, index: int, strides: tuple[int, ...]) -> None:
+        """Unless it stays and was started before."""
+        if index < len(self.pieces) and index not in self._brought:
+            self._prefetch(index, () if self.stay else strides)
+            if self.stay:
+                self._flying.add(index)
+                self._brought.add(index)
 
     # ---- use --------------------------------------------------------------------------------------------------
 

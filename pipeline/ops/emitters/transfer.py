@@ -8,6 +8,7 @@ An operand may live in LM (`home.py`): then a download is a copy from there, and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mlsdk.device.isa import model as m
@@ -266,12 +267,14 @@ def bulk_download(
     lb_size: int,
     strides: tuple[int, ...] = (),
     sources: tuple[Source, ...] = (),
+    then: Callable[[], None] = lambda: None,
 ) -> None:
     """A download of any size: in pieces that fit two halves of L2BM [lc, lc + lc_size) and L1BM [lb, lb + lb_size), the
     next piece's moves on their way while one is distributed. `sources`: these parts go to several L2Bs each, one part behind
-    the other."""
+    the other. `then` is called when all moves are on their way, to start those of others."""
     if part.tensor.home is not None:
         home = part.tensor.home
+        then()
         copy(asm, home.space, home.word + 2 * part.lo, space, word, part.addresses, tuple(2 * s for s in strides))
         return
     whole = list(_pieces(part, lc_size // 2, lb_size))
@@ -289,6 +292,8 @@ def bulk_download(
         waiting = tags
         if i + 1 < len(pieces):
             tags = start(i + 1)
+        if i + 2 == len(pieces) or len(pieces) == 1:
+            then()
         asm.wait(*waiting)
         to = word + 2 * (at * part.addresses + piece.lo - part.lo)
         finish_download(asm, piece, halves[i % 2], lb, space, to)
