@@ -393,7 +393,10 @@ def _schemes(
     if pin is None and implementation is None and others:
         ways = _with_grids(planner, a, out, trans_a, mode, ways, others, dtypes)
     if pin is not None and not trans_a:
-        ways = [(x, y) for x, y in ways if pin.allows(x.layout(dtypes[0]), y.layout(dtypes[1]))] or ways
+        ways = [(x, y) for x, y in (*ways, *others) if pin.allows(x.layout(dtypes[0]), y.layout(dtypes[1]))] or ways
+    wished = planner.wish(out)
+    if wished is not None:
+        ways = [way for way in (*ways, *others) if way[1].layout(dtype_c) == wished.layout(dtype_c)] or ways
     scheme_a, scheme_c = planner.way(out, ways) if ways else (new, of_c(new))
     while not fits(scheme_a, scheme_c) and _local_blocks(scheme_c, last) * unit_c < BANK:
         grains = [
@@ -411,8 +414,8 @@ def _with_grids(
     dtypes: tuple[str, str],
 ) -> list[grids.Way]:  # fmt: skip
     """Ways of which the first is the rule's own, with those that share out rows and columns: before it where they are much
-    quicker although A and the result have to be switched; else the one that were quicker without, behind all, for a search to
-    try."""
+    quicker although A and the result have to be switched; else the quickest that were quicker with half of that, behind all, for
+    a search to try."""
     lies = planner.scheme_of(a)
     is_read = out not in planner.graph.outputs or bool(planner.readers.get(out))
 
@@ -424,10 +427,13 @@ def _with_grids(
 
     costs = {way: grids.steps(mode, way, dtypes) for way in (*ways[:1], *others)}
     least = grids.LEAST_GAIN * costs[ways[0]] if ways else inf
-    ranked = sorted((way for way in others if costs[way] < least), key=lambda way: costs[way] + switching(way))
+    extra = {way: switching(way) for way in others}
+    ranked = sorted(
+        (way for way in others if costs[way] + extra[way] / 2 < least), key=lambda way: costs[way] + extra[way]
+    )
     if not ranked:
         return ways
-    return [ranked[0], *ways] if costs[ranked[0]] + switching(ranked[0]) < least else [*ways, ranked[0]]
+    return [ranked[0], *ways] if costs[ranked[0]] + extra[ranked[0]] < least else [*ways, ranked[0]]
 
 
 def _local_blocks(scheme: Scheme, last: int) -> int:
