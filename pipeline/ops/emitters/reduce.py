@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import lcm
+
 import numpy as np
 
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
+from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fold import MAX, MIN, PRODUCT, SUM, Form, fold, fold_lanes
 from mlsdk.pipeline.ops.emitters.fragment import Call
-from mlsdk.pipeline.ops.emitters.rows import Rows, download_units, load_masks, units_room
-from mlsdk.pipeline.ops.emitters.transfer import Range, bulk_upload, join_l2bs
+from mlsdk.pipeline.ops.emitters.rows import FULL, Rows, download_units, load_masks, units_room
+from mlsdk.pipeline.ops.emitters.seen import ADDRESS, LEAST, Seen, Turns, turns_of
+from mlsdk.pipeline.ops.emitters.transfer import Range, bulk_download, bulk_upload, join_l2bs, room
+from mlsdk.pipeline.ops.emitters.turns import table_of
 
 LC, LB = 0, 0
 LM_BUDGET = 1900  # LW of LM0 for a tile's data
+SUMS = 960  # LW of LM1 for the sums of turns, of each result
 ROWS_LIMIT = 96  # results of a tile, a long word of GRF0 each
 SCRATCH, CONST = 448, 500  # words of GRF0 and GRF1
 RULES = {"ReduceSum": SUM, "ReduceMean": SUM, "ReduceMax": MAX, "ReduceMin": MIN, "ReduceProd": PRODUCT}
@@ -40,6 +47,11 @@ class Reduction:
     def run(self) -> tuple[Asm, dict[str, np.ndarray]]:
         asm, rows = self.asm, self.rows
         unit_pattern, patterns = rows.patterns
+        turns = self._shared() if not len(patterns) else None
+        if turns is not None:
+            self._constants()
+            self._sum_of_all(turns)
+            return asm, self.constants
         self.unit_pattern, self.patterns = unit_pattern, len(patterns)
         items = self.form.items
         if len(patterns) and (len(patterns) + 2) * items > 128:
@@ -54,6 +66,63 @@ class Reduction:
         for first in range(0, rows.reduced.units, size):
             self._tile(first, min(first + size, rows.reduced.units), per_row)
         return asm, self.constants
+
+    # ---- values of which all L1Bs and MABs hold copies ----------------------------------------------------------
+
+    def _shared(self) -> Turns | None:
+        """How the results are met if each PE sums a part of what all have; None where that is not possible or no gain."""
+        x, image, reduced = self.x, self.x.image, self.rows.reduced
+        alone = x.home is None and self.out.home is None
+        sums = self.op in ("ReduceSum", "ReduceMean") and self.form.compute == "single"
+        if not alone or not sums or self.rows.over_lanes:
+            return None
+        if image.l1b_spread or image.mab_spread or image.l2b_size % ADDRESS or image.addresses < LEAST:
+            return None
+        assert x.scheme is not None
+        whole = Seen(image.layout, image.dtype, image.shape)
+        out = replace(self.out, image=Image(reduced.layout("single"), "single", ()), scheme=reduced)
+        found = turns_of(whole, x, out, whole.addresses // x.scheme.unit_lw(x.dtype))
+        results = reduced.units * self.form.items
+        most = SUMS // results if found is not None else 0
+        return found if whole.addresses <= LM_BUDGET and results <= ROWS_LIMIT and most >= self._turn(found) else None
+
+    def _turn(self, turns: Turns | None) -> int:
+        """Values after which the same results are met again, in the same cycle."""
+        return lcm(turns.index.shape[-1], 4) if turns is not None else 1
+
+    def _sum_of_all(self, turns: Turns) -> None:
+        """Each PE sums the values of each of its turns, then those of each result, then all PEs theirs."""
+        asm, form, turn = self.asm, self.form, self._turn(turns)
+        whole = replace(self.x, image=Seen(self.x.image.layout, self.x.dtype, self.x.shape))
+        part = Range.of(whole, 0, whole.image.addresses)
+        table, self.constants["turns"] = table_of(turns, "turns", turn)
+        bulk_download(asm, Range.of(table, 0, turn), m.GRF1, 0, LC, 16384, LB, 4096)
+        bulk_download(asm, part, m.LM0, 0, LC, 32768, LB, 8192)
+        zero, each = 2 * room(part.addresses), form.items // self.x.scheme.unit_lw(self.x.dtype)  # type: ignore[union-attr]
+        asm.pe(f"zero $lm{zero}")
+        words = [2 * (i // each) + i % each * form.width for i in range(part.addresses * each)]
+        lists = [words[i::turn] for i in range(turn)]
+        length = max(map(len, lists))
+        lists = [[*found, *[zero] * (length - len(found))] for found in lists]
+        for at in range(0, turn, 4):
+            members = [[(word, FULL, 0) for word in found] for found in lists[at : at + 4]]
+            fold(asm, self.rule, form, m.LM0, members, f"$lr{2 * at}v", f"$ls{CONST + 2}")
+        results = self.rows.reduced.units * form.items
+        for result in range(results):
+            asm.pe(f'imm ui"{2 * result}" $lr{CONST}')
+            for at in range(0, turn, 4):
+                asm.pe(f"ixor $ls{2 * at}v $lr{CONST} $omr1")
+                asm.pe(f"lpassa/$imr1 $lr{2 * at}v $ln{2 * (result * turn + at)}v")
+        sums = Form("single", 2, 1)
+        for first in range(0, results, 4):
+            mine = range(first, min(first + 4, results))
+            members = [[(2 * (result * turn + i), FULL, 0) for i in range(turn)] for result in mine]
+            acc = vec(m.GRF0, [2 * result for result in mine], 2)
+            fold(asm, self.rule, sums, m.LM1, members, acc, f"$ls{CONST + 2}")
+        self._combine(self.rows.levels() | {L1B, MAB}, results, self.rule.network)
+        self._finish(results)
+        lw = self.out.scheme.unit_lw(self.out.dtype)  # type: ignore[union-attr]
+        bulk_upload(asm, Range.of(self.out, 0, self.rows.reduced.units * lw), m.GRF0, 0, LC, 16384, LB, 4096)
 
     def _constants(self) -> None:
         asm = self.asm

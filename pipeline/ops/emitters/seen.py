@@ -117,7 +117,7 @@ def shared_out(tensors: Sequence[Tensor]) -> tuple[list[Tensor], dict[int, Turns
     units = -(-image.addresses // lw)
     if units * lw >= first.addresses or (wide and first.addresses < LEAST):
         return as_they_are
-    turns = {i: _turns(image, out, t, units) for i, t in wide.items()}
+    turns = {i: turns_of(image, out, t, units) for i, t in wide.items()}
     if any(found is None for found in turns.values()):
         return as_they_are
 
@@ -134,7 +134,7 @@ def shared_out(tensors: Sequence[Tensor]) -> tuple[list[Tensor], dict[int, Turns
     return found, {i: each for i, each in turns.items() if each is not None}
 
 
-def _turns(image: Seen, out: Tensor, operand: Tensor, units: int) -> Turns | None:
+def turns_of(image: Seen, out: Tensor, operand: Tensor, units: int) -> Turns | None:
     """How an operand is met; None where it is not one LW of the same lanes for each LW of the result, or too much."""
     main, own = out.scheme, operand.scheme
     assert main is not None and own is not None

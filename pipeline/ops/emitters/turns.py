@@ -25,7 +25,7 @@ def bring(asm: Asm, found: dict[int, tuple[Turns, str, int]]) -> dict[str, np.nd
     lc = 0
     for number, (turns, _, _) in found.items():
         symbol = f"turns{number}"
-        table, data[symbol] = _table(turns, symbol)
+        table, data[symbol] = table_of(turns, symbol)
         parts = (Range.of(turns.tensor, 0, turns.tensor.image.addresses), Range.of(table, 0, table.image.addresses))
         places = []
         for part in parts:
@@ -46,9 +46,11 @@ def bring(asm: Asm, found: dict[int, tuple[Turns, str, int]]) -> dict[str, np.nd
     return data
 
 
-def _table(turns: Turns, symbol: str) -> tuple[Tensor, np.ndarray]:
-    """The words of LM0 that each PE wants, from VALUES on."""
-    count = turns.index.shape[-1]
+def table_of(turns: Turns, symbol: str, count: int = 0) -> tuple[Tensor, np.ndarray]:
+    """Two words for each value that each PE wants, or for `count` of them, turn after turn: where it lies from the first on."""
+    count = count or turns.index.shape[-1]
     layout = Layout(((Sub(8, L1B),), (Sub(16, MAB),), (Sub(count, ADDR),)), (Sub(0, L2B), Sub(0, PE), Sub(0, W)))
     image = Image(layout, "int", (8, 16, count))
-    return Tensor(image, symbol), image.pack((2 * turns.index).astype(np.uint32))
+    return Tensor(image, symbol), image.pack(
+        (2 * turns.index[..., np.arange(count) % turns.index.shape[-1]]).astype(np.uint32)
+    )

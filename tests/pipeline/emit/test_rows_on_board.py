@@ -6,6 +6,8 @@ from emulated import compare, graph_of, run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlsdk.pipeline.ir.graph import Graph, Node, Value
+
 REDUCE = {"ReduceSum": np.sum, "ReduceMax": np.max, "ReduceMean": np.mean, "ReduceMin": np.min}
 SHAPES = [((3, 4), (1,)), ((3, 4), (0,)), ((3, 4), (0, 1)), ((64, 64), (0,)), ((100, 70), (1,)), ((100, 70), (0, 1)),
           ((1000,), (0,)), ((2, 3, 5, 7), (1, 3)), ((2, 3, 5, 7), (0, 2)), ((5, 1), (1,)), ((1,), (0,)), ((300, 200), (0,)),
@@ -120,3 +122,31 @@ def test_concat_leaves_out_what_has_no_elements():
     )
     result, _ = run(graph, {"a": np.zeros((0, 3), np.float32), "b": x})
     assert np.array_equal(result["y"], x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "op", "most"),
+    [
+        ((8, 16, 32, 32), "float", "ReduceSum", 1200),  # with the same work in every MAB, 3,300
+        ((8, 32, 16, 16), "half", "ReduceMean", 600),
+        ((8, 48, 8, 8), "mixed", "ReduceMean", 1200),
+        ((1, 64, 56, 56), "half", "ReduceSum", 2200),
+        ((8, 16, 32, 32), "float", "ReduceMax", 3600),
+    ],
+)
+def test_all_pes_share_in_the_sums_of_channels(shape, dtype, op, most):
+    """Of planes, of which all L1Bs and MABs hold copies."""
+    rng = np.random.default_rng(8)
+    x = (rng.standard_normal(shape) - 9).astype(np.float32)
+    nodes = (
+        Node("planes", "MaxPool", ("x",), ("v",), {"kernel_shape": (1, 1)}),
+        Node("reduced", op, ("v", "axes"), ("y",), {"keepdims": 0}),
+    )
+    shapes = {"x": shape, "v": shape, "y": (shape[1],)}
+    values = {n: Value(n, "float32", s) for n, s in shapes.items()} | {"axes": Value("axes", "int64", (3,))}
+    graph = Graph("g", ("x",), ("v", "y"), nodes, values, {"axes": np.array([0, 2, 3])})
+    result, stats = run(graph, {"x": x}, dtype)
+    v = result["v"].astype(np.float64)
+    want = {"ReduceSum": v.sum, "ReduceMean": v.mean, "ReduceMax": v.max}[op]((0, 2, 3))
+    assert np.abs(result["y"] - want).max() <= {"half": 2**-10}.get(dtype, 2**-21) * np.abs(want).max()
+    assert stats.total_steps <= most
