@@ -98,7 +98,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Schedule",
-            version=15,
+            version=16,
             function="mlsdk.tasks.adapters:schedule",
             takes=("placed.json",),
             gives=(

@@ -43,6 +43,7 @@ BORDER = "const0"  # symbol of the row that stands for those outside the input
 LC_ROWS, LC_FREE, LC_ONCE = 0, 20480, 31744
 LB_ROWS, LB_ROWS_SIZE = 4096, 3072
 PATCH_LIMIT = 1960  # LW of LM0
+LEAST_MOVE = 1024  # LW of finished rows that go to DRAM while others are stored
 L1BS, MABS = 8, 16
 
 
@@ -284,11 +285,16 @@ class Flow:
         self._going = []
 
     def store(self, number: int, segment: Columns, memory: str = "n", first: int = 0) -> None:
-        """The results of a segment out of LM1 (or LM0, from a word on), and to DRAM with the tile's last."""
+        """The results of a segment out of LM1 (or LM0, from a word on); with the tile's last some rows after others to DRAM."""
         self.settle()
-        store_segment(self.asm, self.window, self.tiles[number], segment, self.y, memory, first)
+        tile, start = self.tiles[number], 0
+        each = -(-LEAST_MOVE // row_lw(self.window.y, self.y.dtype))
+        for rows in store_segment(self.asm, self.window, tile, segment, self.y, memory, first):
+            if segment == self.segments[-1] and (rows - start >= each or rows == tile.rows):
+                self._going += start_results(self.asm, self.window, tile, self.y, range(start, rows))
+                start = rows
         if segment == self.segments[-1]:
-            self._going = start_results(self.asm, self.window, self.tiles[number], self.y)
+            settle_results(self.asm, self.window, tile, self.y)
         if number + 1 == len(self.tiles):
             self.asm.wait(*self._going)
 
@@ -493,9 +499,9 @@ def lc_out(window: Window, tile: Rows, y: str) -> int:
 
 def store_segment(
     asm: Asm, window: Window, tile: Rows, columns: Columns, y: Tensor, memory: str = "n", first: int = 0
-) -> None:
+) -> Iterator[int]:
     """Results of a segment from LM ([group][block][column of four][LW], from word `first` on) to their columns of the rows in
-    L2BM."""
+    L2BM; how many rows are there in full, each time that one more is."""
     lw, plane = QUAD_LW[y.dtype], window.y
     whole = is_whole(plane, columns)
     stored = plane.columns if whole else -(-columns.count // 4) * 4
@@ -520,6 +526,8 @@ def store_segment(
             for lb, lc, size in spans(plane, blocks, columns, stored, whole, lw):
                 for i in cuts(size):
                     asm.pe(f"l2bm@{b} $lb{LB_ROWS + lb + i} $lc{row + lc + i}")
+            if blocks[-1] + 1 == plane.blocks:
+                yield b + 1
 
 
 def is_whole(plane: Plane, columns: Columns) -> bool:
@@ -544,19 +552,24 @@ def cuts(size: int) -> list[int]:
     return [*range(0, size - 63, 64)] + ([size - 64] if size % 64 else [])
 
 
-def start_results(asm: Asm, window: Window, tile: Rows, y: Tensor) -> list[int]:
-    """Moves of a tile's finished rows from L2BM to DRAM, and to where they live in LM."""
-    image, lw = y.image, 4 * QUAD_LW[y.dtype]
-    at = window.y.row_address(tile.image, tile.row) * lw
-    tags, out = [], lc_out(window, tile, y.dtype)
-    for half in range(image.l2bs_used):
+def start_results(asm: Asm, window: Window, tile: Rows, y: Tensor, rows: range) -> list[int]:
+    """Moves of some finished rows of a tile from L2BM to DRAM."""
+    image, each = y.image, row_lw(window.y, y.dtype)
+    at = window.y.row_address(tile.image, tile.row) * 4 * QUAD_LW[y.dtype] + rows[0] * each
+    tags, out = [], lc_out(window, tile, y.dtype) + rows[0] * each
+    for half in range(image.l2bs_used if y.symbol else 0):
         dst = m.Operand(m.DRAM, at + half * image.l2b_size, m.LW, symbol=y.symbol)
-        src = m.Operand(m.L2BM, out, m.LW, block=half)
-        if y.symbol:
-            tags.append(asm.move("mvp", src, dst, tile.rows * row_lw(window.y, y.dtype)))
-    if y.home is not None:
-        if not image.l2b_spread:
-            raise EmitError("results of one L2B cannot be left in the LM of all")
-        lo, each = at // image.lw_per_address, row_lw(window.y, y.dtype) // image.lw_per_address
-        settle_at_home(asm, Range(y, lo, lo + tile.rows * each), out, LB_ROWS, LB_ROWS_SIZE)
+        tags.append(asm.move("mvp", m.Operand(m.L2BM, out, m.LW, block=half), dst, len(rows) * each))
     return tags
+
+
+def settle_results(asm: Asm, window: Window, tile: Rows, y: Tensor) -> None:
+    """A tile's finished rows from L2BM to where they live in LM."""
+    if y.home is None:
+        return
+    if not y.image.l2b_spread:
+        raise EmitError("results of one L2B cannot be left in the LM of all")
+    per = y.image.lw_per_address
+    lo = window.y.row_address(tile.image, tile.row) * 4 * QUAD_LW[y.dtype] // per
+    hi = lo + tile.rows * row_lw(window.y, y.dtype) // per
+    settle_at_home(asm, Range(y, lo, hi), lc_out(window, tile, y.dtype), LB_ROWS, LB_ROWS_SIZE)
