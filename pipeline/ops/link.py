@@ -12,10 +12,9 @@ from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed
 from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment, Slot, nodes_of
 from mlsdk.pipeline.ir.program import Program, renamed
-from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.emitters import emit
 from mlsdk.pipeline.ops.emitters.home import Lives, settled
-from mlsdk.pipeline.ops.overlap import REACHES, Line, Node, overlapped
+from mlsdk.pipeline.ops.overlap import REACHES, Line, Node, overlapped, steps_of
 
 
 def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
@@ -26,15 +25,17 @@ def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
     return Program(tuple(s for n in found for s in (m.Marker(n.name), *n.statements)), segments), tables
 
 
-def with_overlap(placed: Placed, plan: Plan) -> tuple[int, Plan]:
-    """The plan with its nodes overlapping as far ahead as gives the fewest steps, and these."""
+def with_overlap(placed: Placed, plan: Plan, limit: float = float("inf")) -> tuple[float, Plan]:
+    """The plan with its nodes overlapping as far ahead as gives the fewest steps, and these, if they are fewer than `limit`."""
     lines = [Line(part) for part in _parts(placed, plan)[0]]
-
-    def steps(reach: int) -> int:
-        return sum(Clock().run([s for n in overlapped(line, reach) for s in n.statements]) for line in lines)
-
-    least, best = min((steps(reach), i) for i, reach in enumerate(REACHES))
-    return least, replace(plan, merged=REACHES[best])
+    best = plan
+    for reach in REACHES:
+        steps = 0.0
+        for line in lines:
+            steps += steps_of(line, reach, limit - steps)
+        if steps < limit:
+            limit, best = steps, replace(plan, merged=reach)
+    return limit, best
 
 
 def _parts(placed: Placed, plan: Plan) -> tuple[list[list[Node]], dict[str, Segment], dict[str, np.ndarray]]:

@@ -59,16 +59,24 @@ REACHES = (800, 400, 200, 1600, 10**9)
 
 def overlapped(line: Line, reach: int) -> Sequence[Node]:
     """The nodes with their moves overlapped; as they were, where L2BM has no room for that or nothing is gained."""
-    walk = _Walk(line, reach)
     try:
-        found = walk.run()
-    except _NoRoom:
+        return _Walk(line, reach, line.steps).run()
+    except _Refused:
         return line.nodes
-    return found if walk.clock.steps < Clock().run([s for n in line.nodes for s in n.statements]) else line.nodes
 
 
-class _NoRoom(Exception):
-    """A value finds no place in L2BM beside those that came early."""
+def steps_of(line: Line, reach: int, limit: float) -> float:
+    """The steps of the nodes overlapped; infinitely many, if these are not fewer than `limit`."""
+    walk = _Walk(line, reach, min(limit, line.steps))
+    try:
+        walk.run()
+    except _Refused:
+        return line.steps if line.steps < limit else float("inf")
+    return walk.clock.steps
+
+
+class _Refused(Exception):
+    """A value finds no place in L2BM beside those that came early, or it takes too long."""
 
 
 @dataclass(slots=True)
@@ -116,7 +124,9 @@ class Line:
             if isinstance(s, m.Move) and s.tag in fixed:
                 moves.setdefault(s.tag, []).append(a)
             elif isinstance(s, m.Loop):
-                item.steps = Clock().run([s])
+                alone = Clock()
+                alone.run([s])
+                item.steps = alone.now // spec.CYCLES_PER_STEP  # at least
                 for tag in a.tags:
                     moves.setdefault(tag, []).append(a)
             elif isinstance(s, m.Move):
@@ -163,6 +173,11 @@ class Line:
         self.returns = sorted(returns)
 
     @cached_property
+    def steps(self) -> int:
+        """Of the nodes one after the other."""
+        return Clock().run([s for n in self.nodes for s in n.statements])
+
+    @cached_property
     def opened(self) -> dict[int, list[_Item]]:
         """Statement -> the moves that may start behind it."""
         found: dict[int, list[_Item]] = {}
@@ -197,8 +212,8 @@ class _Flying:
 
 
 class _Walk:
-    def __init__(self, line: Line, reach: int):
-        self.line, self.reach = line, reach
+    def __init__(self, line: Line, reach: int, limit: float):
+        self.line, self.reach, self.limit = line, reach, limit
         self.clock, self.hazards = Clock(), Hazards()
         self.code: list[list[m.Statement]] = [[] for _ in line.nodes]
         self.node = 0
@@ -221,13 +236,20 @@ class _Walk:
                 continue
             if item.node != self.node:
                 self.node, self.kept = item.node, {}
+                self._check(self.clock.now // spec.CYCLES_PER_STEP + int(self.line.at[-1] - self.line.at[item.number]))
             self._start_early(item)
             self._send_some(item)
             self._put(item)
         self._send(self.pending[:])
         self._wait(list(self.flying))
         self._settle()
+        self._check(self.clock.steps)
         return [Node(n.name, tuple(code)) for n, code in zip(self.line.nodes, self.code)]
+
+    def _check(self, steps: int) -> None:
+        """Give up where it takes so many steps at least."""
+        if steps >= self.limit:
+            raise _Refused
 
     # ---- moves that start early -------------------------------------------------------------------------------
 
@@ -370,7 +392,7 @@ class _Walk:
                     self._send(self.pending[:1])
                     low = self._free_place(value, item.number)
                 if low is None:
-                    raise _NoRoom
+                    raise _Refused
                 self._place(key, value, low)
         shifts = {addr: self.shift[key] for addr, key, _ in item.values}
         if not any(shifts.values()):

@@ -93,8 +93,12 @@ def _best(placed: Placed, problem: Problem, tried: Sequence[Schedule], options: 
         best = next(s for s in tried if s.steps == least)
         return _plan(placed, steps_of(placed, problem, best), options)
     near = dict.fromkeys(steps_of(placed, problem, s) for s in tried if s.steps <= NEAR * least)
-    found = [with_overlap(placed, _plan(placed, steps, options)) for steps in near]
-    return min(found, key=lambda f: f[0])[1]
+    limit, chosen = with_overlap(placed, _plan(placed, next(iter(near)), options))
+    for steps in list(near)[1:]:
+        found, other = with_overlap(placed, _plan(placed, steps, options), limit)
+        if found < limit:
+            limit, chosen = found, other
+    return chosen
 
 
 def steps_of(placed: Placed, problem: Problem, schedule: Schedule) -> tuple[Step, ...]:
