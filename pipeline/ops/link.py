@@ -14,7 +14,8 @@ from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment, Slot, nodes_of
 from mlsdk.pipeline.ir.program import Program, renamed
 from mlsdk.pipeline.ops.emitters import emit
 from mlsdk.pipeline.ops.emitters.home import Lives, settled
-from mlsdk.pipeline.ops.overlap import REACHES, Line, Node, overlapped, steps_of
+from mlsdk.pipeline.ops.line import Line, Node
+from mlsdk.pipeline.ops.overlap import REACHES, overlapped, steps_of
 
 
 def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:

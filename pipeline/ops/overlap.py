@@ -20,7 +20,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -28,14 +27,13 @@ from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.device.isa.footprint import shape_of, use_of
 from mlsdk.device.isa.hazards import Hazards
-from mlsdk.device.timing import duration_of, form_of, ports_of
 from mlsdk.pipeline.ir.program import mapped
-from mlsdk.pipeline.ops.clock import Clock, is_wait
-from mlsdk.pipeline.ops.traffic import Access, Place, Touch, Value, Values, access, meet
+from mlsdk.pipeline.ops.clock import Clock
+from mlsdk.pipeline.ops.line import Item, Line, Node
+from mlsdk.pipeline.ops.traffic import Touch, Value, meet
 
 AHEAD = 8  # moves that are looked at for an early start, of those that may
 ALIGN = 64  # LW: places in L2BM are shifted by a multiple of it
-CLOSE = 2 * spec.MV_LATENCY_CYCLES // spec.CYCLES_PER_STEP  # steps between a move back and one that reads that at once
 LINE = 64  # LW: the size of a move is a multiple of it
 PART = 512  # LW that are worth a move of their own
 WHOLE = ("mvp", "mvb", "mvb2")  # moves that may be cut: as long on both sides
@@ -43,14 +41,6 @@ LONG = 2 * spec.MV_LATENCY_CYCLES  # cycles of a move back that lets others go f
 TO_MOVE = 2  # steps from an L2BM write to a move that reads there
 PORTS = tuple(f"{memory}{group}" for memory in ("dram", "pdm") for group in range(spec.GROUPS))
 SETTLED = {"l2bm": 4, "dar": 4}  # steps until nothing depends on an instruction any more; 3 of other units
-
-
-@dataclass(frozen=True)
-class Node:
-    """A fragment in its program: the name of its marker, and its statements, bound to segments."""
-
-    name: str
-    statements: tuple[m.Statement, ...]
 
 
 #: how many steps ahead of its use a move may start. What comes early takes room in L2BM from what comes soon: more may be worse
@@ -80,127 +70,6 @@ class _Refused(Exception):
 
 
 @dataclass(slots=True)
-class _Item:
-    """A statement. `load`: a move that may start early, behind the items up to `behind`; `store`: a move back that may be waited
-    for late. Other moves keep their tags and waits."""
-
-    number: int
-    node: int
-    statement: m.Statement
-    access: Access
-    steps: int = 0
-    load: bool = False
-    store: bool = False
-    behind: int = -1
-    ports: tuple[str, ...] = ()
-    duration: int = 0
-    values: tuple[tuple[int, int, Value], ...] = ()  # at an address of L2BM: the key of the value there, and the value
-
-
-class Line:
-    """A program in one line, and what is known of it whatever the reach."""
-
-    def __init__(self, nodes: Sequence[Node]):
-        self.nodes = nodes
-        self.items: list[_Item] = []
-        self.values = Values()
-        for j, node in enumerate(nodes):
-            self._add(j, node)
-        for item in self.items:
-            item.values = self.values.of(item.number)
-        self.at = np.cumsum([0, *(i.steps for i in self.items)])
-        self._find_order()
-
-    def _add(self, j: int, node: Node) -> None:
-        accesses = [access(s) for s in node.statements]
-        fixed = {tag for s, a in zip(node.statements, accesses) if isinstance(s, m.Loop) for tag in a.tags}
-        fixed |= {s.tag for s, a in zip(node.statements, accesses) if isinstance(s, m.Move) and a.anything}
-        moves: dict[int, list[Access]] = {}
-        first = len(self.items)
-        for s, a in zip(node.statements, accesses):
-            if isinstance(s, m.Nop) or (is_wait(s) and not a.tags & fixed):
-                continue
-            item = _Item(len(self.items), j, s, a)
-            if isinstance(s, m.Move) and s.tag in fixed:
-                moves.setdefault(s.tag, []).append(a)
-            elif isinstance(s, m.Loop):
-                alone = Clock()
-                alone.run([s])
-                item.steps = alone.now // spec.CYCLES_PER_STEP  # at least
-                for tag in a.tags:
-                    moves.setdefault(tag, []).append(a)
-            elif isinstance(s, m.Move):
-                assert s.src is not None and s.dst is not None
-                item.load = s.src.space in (m.DRAM, m.PDM) and s.dst.space == m.L2BM
-                item.store = not item.load
-                form = form_of(s)
-                assert form is not None
-                item.ports, item.duration = ports_of(s, form), duration_of(s, form)
-            elif isinstance(s, m.Bundle):
-                item.steps = 1
-                for tag in a.tags:  # who waits for a move that keeps its tag touches what that does
-                    for other in moves.get(tag, ()):
-                        a.l2bm += [replace(t, whole=False) for t in other.l2bm]
-                        a.reads += other.reads
-                        a.writes += other.writes
-            self.items.append(item)
-        self.values.fragment((i.number, i.statement, i.access) for i in self.items[first:])
-
-    def _find_order(self) -> None:
-        """Behind which statement each move may start: the last that writes what it reads, or touches its part of the value in
-        L2BM, or of which nothing is known."""
-        written: dict[str, list[tuple[Place, int]]] = {}
-        touched: dict[int, list[tuple[int, Touch]]] = {}
-        barrier = -1
-        returns: set[int] = set()  # moves back that are read at once, and those that read them
-        for item in self.items:
-            keys = {key for _, key, _ in item.values}
-            if isinstance(item.statement, m.Move):
-                stores = [n for place in item.access.reads for b, n in written.get(place[0], ()) if meet(place, b)]
-                store = max(stores, default=-1)
-                if store >= 0 and self.at[item.number] - self.at[store] < CLOSE:
-                    returns |= {store, item.number}
-                if item.load:
-                    mine = [t for t in item.access.l2bm if t.writes]
-                    others = [n for key in keys for n, t in touched.get(key, ()) if any(t.meets(o) for o in mine)]
-                    item.behind = max([barrier, store, *others])
-            if item.access.anything:
-                barrier = item.number
-            for place in item.access.writes:
-                written.setdefault(place[0], []).append((place, item.number))
-            for key in keys:
-                touched.setdefault(key, []).extend((item.number, t) for t in item.access.l2bm)
-        self.returns = sorted(returns)
-
-    @cached_property
-    def steps(self) -> int:
-        """Of the nodes one after the other."""
-        return Clock().run([s for n in self.nodes for s in n.statements])
-
-    @cached_property
-    def opened(self) -> dict[int, list[_Item]]:
-        """Statement -> the moves that may start behind it."""
-        found: dict[int, list[_Item]] = {}
-        for item in self.items:
-            if item.load:
-                found.setdefault(item.behind, []).append(item)
-        return found
-
-    @cached_property
-    def crowd(self) -> np.ndarray:
-        """LW of L2BM that values have at each statement."""
-        found = np.zeros(len(self.items) + 1, int)
-        for value in self.distinct:
-            found[value.first] += value.size
-            found[value.last + 1] -= value.size
-        return np.cumsum(found)
-
-    @cached_property
-    def distinct(self) -> list[Value]:
-        return list({key: value for i in self.items for _, key, value in i.values}.values())
-
-
-@dataclass(slots=True)
 class _Flying:
     """A move that nobody waited for yet; `touches` are at true places."""
 
@@ -220,11 +89,11 @@ class _Walk:
         self.crowd = line.crowd.copy()
         self.started: set[int] = set()
         self.begun: dict[int, int] = {}  # LW of a move that are on their way, the rest is not
-        self.open: list[_Item] = []  # what may start early, in order
+        self.open: list[Item] = []  # what may start early, in order
         self.shift: dict[int, int] = {}
         self.live: list[tuple[int, int, int, int]] = []  # low, high, last item, key
         self.flying: dict[int, _Flying] = {}
-        self.pending: list[_Item] = []  # moves back that have not started
+        self.pending: list[Item] = []  # moves back that have not started
         self.kept: dict[int, int] = {}  # tags of the fragment that are as they were -> true ones
         self.recent: list[tuple[int, int]] = []  # step, steps until it is settled
 
@@ -253,7 +122,7 @@ class _Walk:
 
     # ---- moves that start early -------------------------------------------------------------------------------
 
-    def _start_early(self, item: _Item) -> None:
+    def _start_early(self, item: Item) -> None:
         """Moves of what comes later, as long as the DRAMs would be idle before `item` is done."""
         clock = self.clock
         idle = min(clock.free(port) for port in PORTS)
@@ -287,18 +156,18 @@ class _Walk:
 
     # ---- moves back -------------------------------------------------------------------------------------------
 
-    def _send_some(self, item: _Item) -> None:
+    def _send_some(self, item: Item) -> None:
         """The moves back that were made to wait, as long as the DRAMs would be idle before `item` is done."""
         until = self.clock.now + max(1, item.steps) * spec.CYCLES_PER_STEP
         while self.pending and max(self.clock.free(port) for port in self.pending[0].ports) < until:
             self._send(self.pending[:1])
 
-    def _send(self, items: Sequence[_Item]) -> None:
+    def _send(self, items: Sequence[Item]) -> None:
         for item in items:
             self.pending.remove(item)
             self._move(item)
 
-    def _send_before(self, item: _Item) -> None:
+    def _send_before(self, item: Item) -> None:
         """Start the moves back that have to come before a statement, and those before these."""
         a = item.access
         if not self.pending or not (item.access.moves or a.anything or a.reads or a.writes):
@@ -314,7 +183,7 @@ class _Walk:
                 last = n
         self._send(self.pending[:last])
 
-    def _next_return(self, item: _Item, ready: int) -> float:
+    def _next_return(self, item: Item, ready: int) -> float:
         """When the next move starts that must not wait; `item` begins when it is `ready`."""
         returns = self.line.returns
         at = int(np.searchsorted(returns, item.number))
@@ -322,7 +191,7 @@ class _Walk:
             return float("inf")
         return ready + int(self.line.at[returns[at]] - self.line.at[item.number]) * spec.CYCLES_PER_STEP
 
-    def _fitting(self, load: _Item, cycles: float) -> int:
+    def _fitting(self, load: Item, cycles: float) -> int:
         """LW of a move, or of what is left of it, that can be moved in so many cycles: all, or a part that is worth a move of its
         own."""
         assert isinstance(load.statement, m.Move)
@@ -335,7 +204,7 @@ class _Walk:
         worth = part == left or (part >= PART and left - part >= PART and load.statement.mnemonic in WHOLE)
         return part if worth and part > 0 else 0
 
-    def _room(self, load: _Item, now: int) -> bool:
+    def _room(self, load: Item, now: int) -> bool:
         """Make a place for what a move brings from now on, if there is one."""
         for _, key, value in load.values:
             if key in self.shift:
@@ -381,7 +250,7 @@ class _Walk:
         self.shift[key] = low - value.low
         self.live.append((low, low + value.size, value.last, key))
 
-    def _settled(self, item: _Item) -> m.Statement:
+    def _settled(self, item: Item) -> m.Statement:
         """The statement at its true places in L2BM."""
         if not item.values:
             return item.statement
@@ -403,7 +272,7 @@ class _Walk:
 
         return next(iter(mapped([item.statement], operand)))
 
-    def _touches(self, item: _Item) -> list[Touch]:
+    def _touches(self, item: Item) -> list[Touch]:
         if not item.access.l2bm:
             return []
         spans = [(v.low, v.high, self.shift.get(key)) for _, key, v in item.values]
@@ -416,7 +285,7 @@ class _Walk:
 
     # ---- statements -------------------------------------------------------------------------------------------
 
-    def _put(self, item: _Item) -> None:
+    def _put(self, item: Item) -> None:
         self._send_before(item)
         if item.store and item.duration > LONG and max(map(self.clock.free, item.ports)) > self.clock.now:
             self.pending.append(item)
@@ -438,7 +307,7 @@ class _Walk:
             self.hazards.mask = (statement.entry, statement.targets, statement.long2)
         self._out(statement, item.steps)
 
-    def _move(self, item: _Item, size: int = 0) -> None:
+    def _move(self, item: Item, size: int = 0) -> None:
         """A move, or what is left of it; of that `size` LW, if that is less."""
         statement = self._settled(item)
         assert isinstance(statement, m.Move)
@@ -463,7 +332,7 @@ class _Walk:
         a = item.access
         self.flying[tag] = _Flying(tag, self.clock.done(tag), self._touches(item), a.reads, a.writes)
 
-    def _needed(self, item: _Item) -> list[int]:
+    def _needed(self, item: Item) -> list[int]:
         """The moves that have to be done before a statement."""
         if item.access.anything or (isinstance(item.statement, m.Loop) and item.access.moves):
             return list(self.flying)
@@ -540,7 +409,7 @@ class _Walk:
         self._wait([min(self.flying, key=lambda t: self.flying[t].done)])
         return self._tag()
 
-    def _retagged(self, item: _Item, statement: m.Statement) -> m.Statement:
+    def _retagged(self, item: Item, statement: m.Statement) -> m.Statement:
         """With true tags, where the fragment's own stay with their moves and waits."""
         if not item.access.tags:
             return statement

@@ -1,27 +1,24 @@
 """Annealings side by side: `python -m mlsdk.pipeline.schedule.chains`, one asked and one answered a line.
 
-Each process is a fresh interpreter (a fork hangs after torch has computed) that builds the problem anew from the placed graph
-and the costs that are known. An annealing depends on its number alone: who does it changes nothing. What a process that died
-had taken is done here.
+Each process builds the problem anew from the placed graph and the costs that are known. An annealing depends on its number
+alone: who does it changes nothing. What a process that died had taken is done here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import IO, Any
+from typing import Any
 
 from mlsdk.pipeline.ir.placed import Placed
 from mlsdk.pipeline.ops.emitters.home import Lives
+from mlsdk.pipeline.ops.processes import Process, ask, end, serve
+from mlsdk.pipeline.ops.processes import start as start_process
 from mlsdk.pipeline.ops.simulation import Simulation, from_data, to_data
 from mlsdk.pipeline.schedule.options import ScheduleOptions
 from mlsdk.pipeline.schedule.problem import Problem, problem_of
@@ -43,7 +40,7 @@ def side_by_side(
     found: dict[int, Found] = {}
     left = deque(range(len(runs)))
     most = options.helpers.most if options.helpers is not None and options.sa_steps >= WORTH else 1
-    processes = _started(min(len(runs), most) - 1, problem)
+    processes = [start_process(__name__) for _ in range(min(len(runs), most) - 1 if problem.of is not None else 0)]
     asked = _request(anneal, problem, options, start, limit) if processes else {}
     answers: dict[int, Mapping[str, Any]] = {}
     threads = [
@@ -63,9 +60,7 @@ def side_by_side(
             next(thread for thread in threads if thread.is_alive()).join(WORD)
     finally:
         left.clear()
-        for process in processes:
-            process.kill()
-            process.wait()
+        end(processes)
         for thread in threads:
             thread.join()
     for chain, answer in sorted(answers.items()):
@@ -80,33 +75,12 @@ def side_by_side(
     return [found[chain] for chain in sorted(found)]
 
 
-def _started(count: int, problem: Problem) -> list[subprocess.Popen[str]]:
-    if problem.of is None:
-        return []
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # what fails there is done here
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        for _ in range(count)
-    ]
-
-
-def _asked(
-    process: subprocess.Popen[str], asked: Mapping[str, Any], left: deque[int], answers: dict[int, Mapping[str, Any]]
-) -> None:
+def _asked(process: Process, asked: Mapping[str, Any], left: deque[int], answers: dict[int, Mapping[str, Any]]) -> None:
     """A thread: let a process do one annealing after another."""
-    assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(OSError, ValueError, IndexError):  # it died, or nothing is left
         while True:
             chain = left.pop()
-            process.stdin.write(json.dumps({**asked, "chain": chain}) + "\n")
-            process.stdin.flush()
-            answers[chain] = json.loads(process.stdout.readline())
+            answers[chain] = json.loads(ask(process, json.dumps({**asked, "chain": chain})))
 
 
 # ---- as data ------------------------------------------------------------------------------------------------------
@@ -174,12 +148,5 @@ def answer(line: str) -> str:
     )
 
 
-def main(questions: IO[str], answers: IO[str]) -> None:
-    """Answer until there are no more questions. Ctrl-C is for the process that asks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for line in questions:
-        print(answer(line), file=answers, flush=True)
-
-
 if __name__ == "__main__":
-    main(sys.stdin, sys.stdout)
+    serve(answer)

@@ -1,7 +1,7 @@
 """Processes that count nodes beside this one: `python -m mlsdk.pipeline.simulate.helpers`, one question and one answer a line.
 
-They are started when the first nodes took a while and many are left, and end with the phase. Each is a fresh interpreter: a fork
-hangs after torch has computed. An answer does not depend on who counts; what a process that died had taken is counted here.
+They are started when the first nodes took a while and many are left, and end with the phase. An answer does not depend on who
+counts; what a process that died had taken is counted here.
 """
 
 from __future__ import annotations
@@ -9,18 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import IO
 
 from mlsdk.pipeline.ir.placed import Placed
 from mlsdk.pipeline.ops.emitters.home import Lives
+from mlsdk.pipeline.ops.processes import Process, ask, end, serve, start
 from mlsdk.pipeline.ops.simulation import Answer, Count, Question, Values, count, from_data, to_data
 from mlsdk.pipeline.simulate.simulate import measure
 
@@ -36,7 +33,7 @@ class Processes:
     def __init__(self, processes: int | None = None, tell: Callable[[str], None] | None = None):
         self.tell = tell
         self.most = processes if processes is not None else 1 + idle_processors()
-        self._started: list[subprocess.Popen[str]] = []
+        self._started: list[Process] = []
 
     def __enter__(self) -> Processes:
         return self
@@ -48,12 +45,7 @@ class Processes:
 
     def close(self) -> None:
         """End the processes."""
-        for process in self._started:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):  # what it did not read any more
-                    pipe.close()  # type: ignore[union-attr]
+        end(self._started)
         self._started.clear()
 
     def counted(self, questions: Sequence[Question], values: Values, here: Count) -> list[Answer]:
@@ -86,18 +78,9 @@ class Processes:
                 thread.join()
         return [found[at] if at in found else here(questions[at], values) for at in range(len(questions))]
 
-    def _running(self) -> list[subprocess.Popen[str]]:
+    def _running(self) -> list[Process]:
         while len(self._started) < self.most - 1:
-            self._started.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", __name__],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,  # what fails there fails here, too, and is told here
-                    text=True,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                )
-            )
+            self._started.append(start(__name__))
         return self._started
 
 
@@ -108,14 +91,13 @@ def idle_processors() -> int:
 
 
 def _asked(
-    process: subprocess.Popen[str],
+    process: Process,
     questions: Sequence[Question],
     values: Values,
     left: deque[int],
     found: dict[int, Answer],
 ) -> None:
     """A thread: let a process answer some questions after another. It ends with the questions, or with the process."""
-    assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(OSError, ValueError):  # it died; what it had taken is counted by others
         while left:
             mine: list[int] = []
@@ -124,9 +106,7 @@ def _asked(
                     mine.append(left.pop())
             if not mine:
                 return
-            process.stdin.write(_question([questions[at] for at in mine], values) + "\n")
-            process.stdin.flush()
-            answers = json.loads(process.stdout.readline())
+            answers = json.loads(ask(process, _question([questions[at] for at in mine], values)))
             found.update(zip(mine, map(from_data, answers)))
 
 
@@ -147,12 +127,5 @@ def answer(line: str) -> str:
     return json.dumps([to_data(count((p, one), placed.values, measure)) for p, one in zip(placed.nodes, lives)])
 
 
-def main(questions: IO[str], answers: IO[str]) -> None:
-    """Answer until there are no more questions. Ctrl-C is for the process that asks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for line in questions:
-        print(answer(line), file=answers, flush=True)
-
-
 if __name__ == "__main__":
-    main(sys.stdin, sys.stdout)
+    serve(answer)
