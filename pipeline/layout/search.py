@@ -14,6 +14,7 @@ depends on the time that a trial takes: equal graphs and options give equal plan
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -23,10 +24,12 @@ from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, local_rows, spread
 from mlsdk.pipeline.layout.leading import keep_leading_axes
 from mlsdk.pipeline.layout.planner import Event, LayoutOptions, Planner
+from mlsdk.pipeline.layout.products import COLUMNS, GRID, IMPLEMENTATIONS
 from mlsdk.pipeline.ops.simulation import Simulation
 
 #: trials of lpz by the option simulation_mode; `fake` counts nothing
 TRIALS = {"fake": 0, "fast": 12, "default": 40, "auto": 40, "best": 150, "full": 600}
+FAMILIES = (GRID, COLUMNS)  # ways that all products take together, tried before products one by one
 LEAST_GAIN = 0.004  # of all steps: what can save less is not tried
 BACK = 12  # nodes that a wish goes back at most
 MOVE_GAIN = 0.02  # of all steps: results of moves that take less are not tried in other schemes
@@ -122,8 +125,8 @@ def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]
     if options.measure is None or not options.trials:
         return legacy(graph, options)
     simulation = Simulation(options.measure, options.known, options.helpers)
-    best = _state(graph, options, simulation)
     told: list[Event] = []
+    best = _first(graph, options, simulation, told)
     tried: set[str] = set()
     left, improved = options.trials, True
     going = True
@@ -159,6 +162,23 @@ def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]
                 told.append(Event(candidate.kind, "", f"tried and dropped: {found.total} steps, not {best.total}"))
     best = _judged(passed, options, told)
     return best.placed, (*told, *best.history)
+
+
+def _first(graph: Graph, options: LayoutOptions, simulation: Simulation, told: list[Event]) -> State:
+    """Where the search begins: with the products as the rules place them, or with all of them in one of the families. Neighbours
+    that agree need no switches, which no change of a single product shows."""
+    found = {"rules": _state(graph, options, simulation)}
+    chosen = any(op in options.implementations for op in IMPLEMENTATIONS)
+    if chosen or not any(node.op in IMPLEMENTATIONS for node in graph.nodes):
+        return found["rules"]
+    for family in FAMILIES:
+        ways = {**options.implementations, **dict.fromkeys(IMPLEMENTATIONS, family)}
+        with suppress(MLSDKError):  # the rules or an emitter cannot do that
+            found[family] = _state(graph, replace(options, implementations=ways), simulation)
+    best = min(found, key=lambda name: found[name].total)
+    totals = ", ".join(f"{state.total} steps by {name}" for name, state in found.items())
+    told.append(Event("products", "", f"the search begins with {best}: {totals}"))
+    return found[best]
 
 
 def _judged(passed: Mapping[int, State], options: LayoutOptions, told: list[Event]) -> State:

@@ -17,7 +17,7 @@ their order, so results are the same bit for bit.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -32,6 +32,7 @@ from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.line import Item, Line, Node
 from mlsdk.pipeline.ops.traffic import Touch, Value, meet
 
+WALLS = 16  # statements past which nothing comes early, at most
 AHEAD = 8  # moves that are looked at for an early start, of those that may
 ALIGN = 64  # LW: places in L2BM are shifted by a multiple of it
 LINE = 64  # LW: the size of a move is a multiple of it
@@ -49,24 +50,47 @@ REACHES = (800, 400, 200, 1600, 10**9)
 
 def overlapped(line: Line, reach: int) -> Sequence[Node]:
     """The nodes with their moves overlapped; as they were, where L2BM has no room for that or nothing is gained."""
-    try:
-        return _Walk(line, reach, line.steps).run()
-    except _Refused:
-        return line.nodes
+    found = _walked(line, reach, line.steps)
+    return line.nodes if found is None else found[1]
 
 
 def steps_of(line: Line, reach: int, limit: float) -> float:
     """The steps of the nodes overlapped; infinitely many, if these are not fewer than `limit`."""
-    walk = _Walk(line, reach, min(limit, line.steps))
-    try:
-        walk.run()
-    except _Refused:
+    found = _walked(line, reach, min(limit, line.steps))
+    if found is None:
         return line.steps if line.steps < limit else float("inf")
-    return walk.clock.steps
+    return found[0]
 
 
-class _Refused(Exception):
-    """A value finds no place in L2BM beside those that came early, or it takes too long."""
+def _walked(line: Line, reach: int, limit: float) -> tuple[int, list[Node]] | None:
+    """The steps, and the nodes overlapped; None where these take `limit` or more. Where a value finds no place beside what came
+    early, nothing comes early past the statement that needs it."""
+    walls: set[int] = set()
+    while len(walls) <= WALLS:
+        walk = _Walk(line, reach, limit, sorted(walls))
+        try:
+            nodes = walk.run()
+        except _TooLong:
+            return None
+        except _NoRoom as error:
+            if error.number in walls:
+                return None
+            walls.add(error.number)
+        else:
+            return walk.clock.steps, nodes
+    return None
+
+
+class _TooLong(Exception):
+    """It takes too many steps."""
+
+
+class _NoRoom(Exception):
+    """A value that a statement touches finds no place in L2BM beside those that came early."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
 
 
 @dataclass(slots=True)
@@ -81,8 +105,8 @@ class _Flying:
 
 
 class _Walk:
-    def __init__(self, line: Line, reach: int, limit: float):
-        self.line, self.reach, self.limit = line, reach, limit
+    def __init__(self, line: Line, reach: int, limit: float, walls: Sequence[int]):
+        self.line, self.reach, self.limit, self.walls = line, reach, limit, walls
         self.clock, self.hazards = Clock(), Hazards()
         self.code: list[list[m.Statement]] = [[] for _ in line.nodes]
         self.node = 0
@@ -118,7 +142,7 @@ class _Walk:
     def _check(self, steps: int) -> None:
         """Give up where it takes so many steps at least."""
         if steps >= self.limit:
-            raise _Refused
+            raise _TooLong
 
     # ---- moves that start early -------------------------------------------------------------------------------
 
@@ -133,8 +157,9 @@ class _Walk:
         open_ = self.open
         while open_ and open_[0].number <= item.number:
             open_.pop(0)  # it starts now, where it stands
+        wall = next(iter(self.walls[bisect_left(self.walls, item.number) :]), len(self.line.items))
         for load in open_[:AHEAD]:
-            if self.line.at[load.number] - self.line.at[item.number] > self.reach:
+            if load.number > wall or self.line.at[load.number] - self.line.at[item.number] > self.reach:
                 return
             free = max(clock.free(port) for port in load.ports)
             if free >= until:
@@ -261,7 +286,7 @@ class _Walk:
                     self._send(self.pending[:1])
                     low = self._free_place(value, item.number)
                 if low is None:
-                    raise _Refused
+                    raise _NoRoom(item.number)
                 self._place(key, value, low)
         shifts = {addr: self.shift[key] for addr, key, _ in item.values}
         if not any(shifts.values()):

@@ -118,7 +118,9 @@ def test_every_operand_that_a_node_takes_in_lm(board):
             check(placed, addresses, p.node, lives, fragment, homes)
             taken += any(lives.reads)
             kept += any(lives.keeps)
-    assert taken > 5 and kept > 5
+    assert (
+        taken > 1 and kept > 1
+    )  # what stands behind a convolution is a part of it, which leaves few nodes of some networks
 
 
 def places(placed, node, lives, fragment):
