@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow check bench docs clean
+.PHONY: help setup run test test-shared test-slow check bench docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,7 +22,10 @@ run: setup ## train an MLP on digits, compile it, run it on the emulated board
 	@$(BIN)/mlsdk run digits
 
 test: setup ## the tests (under 10 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not shared"
+
+test-shared: setup ## the store's tests on a PostgreSQL and an S3 server
+	$(BIN)/python -m pytest -n 2 -m shared tests/store
 
 test-slow: setup ## the long tests too, with many more random examples
 	MLSDK_EXAMPLES=150 $(BIN)/python -m pytest -n 2

@@ -195,9 +195,8 @@ def test_a_program_of_another_version_is_the_one_thing_that_is_not_run(board_fol
     assert not any(troubles.values()) and not any(report["first"].values())
 
 
-@pytest.mark.parametrize(
-    "float_dtype", ["mixed", *(pytest.param(name, marks=pytest.mark.slow) for name in ("float", "half", "double"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("float_dtype", ["mixed", "float", "half", "double"])
 def test_no_false_alarm_in_any_precision(float_dtype, context, tmp_path, capsys):
     """Values of every float, among them those that the board rounds less often than the reference does."""
     torch.manual_seed(3)

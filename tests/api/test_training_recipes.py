@@ -65,7 +65,13 @@ def trained(context, directory, recipe, float_dtype):
 
 
 @pytest.mark.filterwarnings("ignore:.*the GradScaler is left out")
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("running", "gan", "gradient_penalty")))
+        for name in RECIPES
+    ],
+)
 def test_on_the_board(context, tmp_path, name):
     trained(context, tmp_path, RECIPES[name], "float")
 

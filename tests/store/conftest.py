@@ -17,7 +17,7 @@ from mlsdk.store import Address, Store, failpoints
 # a shared folder, or behind fsspec.
 BACKENDS = (
     "folder",
-    "postgres+s3",
+    pytest.param("postgres+s3", marks=pytest.mark.shared),
     pytest.param("postgres+folder", marks=pytest.mark.slow),
     pytest.param("postgres+fsspec", marks=pytest.mark.slow),
 )

@@ -188,7 +188,10 @@ def test_gemm_with_factors(alpha, beta):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "k", "n"), [(1, 300, 257), (130, 130, 300), (200, 1000, 140), (7, 131, 200)])
+@pytest.mark.parametrize(
+    ("m", "k", "n"),
+    [(1, 300, 257), (130, 130, 300), pytest.param(200, 1000, 140, marks=pytest.mark.slow), (7, 131, 200)],
+)
 def test_columns_of_one_product_are_lanes_of_the_next(m, k, n, dtype):
     """The L2Bs share the columns of the first result; the second product brings each part to all of them."""
     rng = np.random.default_rng(7)
