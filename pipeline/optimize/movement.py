@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -56,15 +57,25 @@ def broadcast_operand(view: View, node: Node) -> Node | None:
 
     Only where the result's shape stays the same.
     """
-    if node.op not in BROADCASTS:
-        return None
-    inputs = list(node.inputs)
+    return _with_smaller(view, node, _smaller, 0) if node.op in BROADCASTS else None
+
+
+def _with_smaller(view: View, node: Node, smaller: Callable[[View, str], str | None], own: int) -> Node | None:
+    """The node with the smaller operands that give the same result; the last `own` axes of each do not broadcast."""
+    inputs, out = list(node.inputs), view.shape(node.outputs[0])
+    if any(len(view.shape(name)) < own for name in inputs):
+        return None  # a vector's one axis is in no result
+
+    def broadcasting(name: str) -> tuple[int, ...]:
+        return view.shape(name)[: len(view.shape(name)) - own]
+
     for place, name in enumerate(inputs):
-        small = _smaller(view, name)
+        small = smaller(view, name)
         if small is None:
             continue
-        shapes = [view.shape(other) for index, other in enumerate(inputs) if index != place]
-        if np.broadcast_shapes(view.shape(small), *shapes) == view.shape(node.outputs[0]):
+        shapes = [broadcasting(other) for index, other in enumerate(inputs) if index != place]
+        found = np.broadcast_shapes(broadcasting(small), *shapes)
+        if (*found, *out[len(out) - own :]) == out:
             inputs[place] = small
     return replace(node, inputs=tuple(inputs)) if tuple(inputs) != node.inputs else None
 
@@ -90,17 +101,7 @@ def product_of_copies(view: View, node: Node) -> Node | None:
 
     torch copies the matrix of a linear layer for every image when the other operand is transposed or otherwise strided.
     """
-    if node.op != "MatMul":
-        return None
-    inputs = list(node.inputs)
-    for place, name in enumerate(inputs):
-        small = _one_matrix(view, name)
-        if small is None:
-            continue
-        batch = np.broadcast_shapes(view.shape(small)[:-2], view.shape(inputs[1 - place])[:-2])
-        if (*batch, *view.shape(node.outputs[0])[-2:]) == view.shape(node.outputs[0]):
-            inputs[place] = small
-    return replace(node, inputs=tuple(inputs)) if tuple(inputs) != node.inputs else None
+    return _with_smaller(view, node, _one_matrix, 2) if node.op == "MatMul" else None
 
 
 def _one_matrix(view: View, name: str) -> str | None:

@@ -71,6 +71,11 @@ CASES = {
         [(2, 4), (4, 5)],
         ["Expand", "MatMul"],
     ),
+    "copies that meet a vector stay": (
+        lambda b, x, y: b.op("MatMul", b.op("Expand", x, b.ints([3, 2, 4])), y),
+        [(2, 4), (4,)],
+        ["Expand", "MatMul"],
+    ),
     "rows that are copies stay": (
         lambda b, x, y: b.op("MatMul", x, b.op("Expand", y, b.ints([3, 4, 5]))),
         [(3, 2, 4), (1, 5)],
