@@ -107,8 +107,11 @@ VALUES: dict[str, dict[str, str]] = {
 
 def listed(values: Mapping[str, str], name: str) -> list[str]:
     """The items of a variable that holds a list, with commas between them; without those of VALUES."""
-    items = [item.strip() for item in values.get(name, "").split(",")]
-    return [item for item in items if item and item not in VALUES.get(name, ())]
+    return [item for item in _items(values.get(name, "")) if item not in VALUES.get(name, ())]
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def notices(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -120,7 +123,7 @@ def notices(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         elif row is not None and row.why:
             yield name, f"{name} has no effect here: {row.why}"
         for item, why in VALUES.get(name, {}).items():
-            if item in [part.strip() for part in text.split(",")]:
+            if item in _items(text):
                 yield name, f"{name}={item} has no effect here: {why}"
 
 

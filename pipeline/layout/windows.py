@@ -24,7 +24,7 @@ from mlsdk.pipeline.layout.volumes import conv_of_volume
 from mlsdk.pipeline.ops.convolution import Window, window_of
 from mlsdk.pipeline.ops.emitters import slide
 from mlsdk.pipeline.ops.emitters import window as windows
-from mlsdk.pipeline.ops.emitters.conv import CONSTANTS, UNIT
+from mlsdk.pipeline.ops.emitters.conv import CONSTANTS
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode, mode_of, weights_layout
 from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS
 from mlsdk.pipeline.ops.emitters.slide import WEIGHTS_LW
@@ -80,7 +80,7 @@ def _estimate(shape: tuple[int, int, int, int], split: Split, dtype: str, most: 
     window = windows.Window(plane, plane, span, (1, 1), (1, 1), (span[0] // 2, span[1] // 2))
     mode = MODES[{"half": "h", "single": "f", "double": "d"}[dtype]]
     try:
-        rows, columns = windows.choose("", window, UNIT[mode.name], dtype, dtype, BIAS_WORDS // mode.acc_words)
+        rows, columns = windows.choose("", window, mode.floats, dtype, dtype, BIAS_WORDS // mode.acc_words)
     except EmitError:
         return None
     segments = windows.segments(window, columns)
@@ -148,7 +148,7 @@ def _pays_to_round(x: Plane, y: Plane, found: dict, mode: Mode) -> bool:
     tiles, compute, load = {}, 0.0, 0.0
     for dtype in ("single", "half"):
         try:
-            rows, columns = windows.choose("", window, UNIT["h"], dtype, "half", BIAS_WORDS // mode.acc_words)
+            rows, columns = windows.choose("", window, MODES["h"].floats, dtype, "half", BIAS_WORDS // mode.acc_words)
         except EmitError:
             return dtype == "single"
         tiles[dtype] = y.images * -(-y.rows // rows)
@@ -209,7 +209,7 @@ def conv(planner: Planner, node: Node) -> None:
     if mode.name == "h" and planner.device_dtype(source) == "single" and _pays_to_round(plane, y, found, mode):
         source = planner.rounded(source)
     dtypes = (planner.device_dtype(source), dtype)
-    if not _fits(plane, y, found, UNIT[mode.name], dtypes, BIAS_WORDS // mode.acc_words):
+    if not _fits(plane, y, found, mode.floats, dtypes, BIAS_WORDS // mode.acc_words):
         by_product(planner, replace(node, inputs=(source, *node.inputs[1:])), window)
         return
     weights = _weights(planner, node, w, w_dtype, mode, scheme, split, plane, groups, apart)
@@ -221,7 +221,7 @@ def conv(planner: Planner, node: Node) -> None:
     placed = replace(node, attrs={**node.attrs, **found, "groups": groups})
     if bias is None or fused:
         sizes = windows.Window(plane, y, found["window"], found["step"], found["apart"], found["border"])
-        _, columns = windows.choose("", sizes, UNIT[mode.name], *dtypes, BIAS_WORDS // mode.acc_words)
+        _, columns = windows.choose("", sizes, mode.floats, *dtypes, BIAS_WORDS // mode.acc_words)
         target = Target(node.outputs[0], scheme, dtype, CONSTANTS, lambda form: form.fits(sizes, columns, fused))
         _with_epilogue(planner, target, placed, "conv", inputs, mode.name)
         return

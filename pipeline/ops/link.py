@@ -21,8 +21,7 @@ from mlsdk.pipeline.ops.overlap import REACHES, overlapped, steps_of
 def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
     """The program, and the data of its tables (segment -> uint64[4][n])."""
     parts, segments, tables = _parts(placed, plan)
-    lines = [Line(part) if plan.merged else part for part in parts]
-    found = [n for line in lines for n in (overlapped(line, plan.merged) if isinstance(line, Line) else line)]
+    found = [n for part in parts for n in (overlapped(Line(part), plan.merged) if plan.merged else part)]
     return Program(tuple(s for n in found for s in (m.Marker(n.name), *n.statements)), segments), tables
 
 

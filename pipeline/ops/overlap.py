@@ -195,7 +195,7 @@ class _Walk:
     def _send_before(self, item: Item) -> None:
         """Start the moves back that have to come before a statement, and those before these."""
         a = item.access
-        if not self.pending or not (item.access.moves or a.anything or a.reads or a.writes):
+        if not self.pending or not (a.moves or a.anything or a.reads or a.writes):
             return
         last = 0
         for n, other in enumerate(self.pending, 1):

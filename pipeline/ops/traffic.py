@@ -49,9 +49,9 @@ class Access:
     anything: bool = False
 
 
-def access(s: m.Statement, counts: tuple[int, ...] = ()) -> Access:
+def access(s: m.Statement) -> Access:
     found = Access()
-    _collect(s, counts, found)
+    _collect(s, (), found)
     return found
 
 
@@ -66,7 +66,7 @@ def _collect(s: m.Statement, counts: tuple[int, ...], found: Access) -> None:
         found.tags.update(use.tags)
         for ranges, writes in ((use.l2_reads, False), (use.l2_writes, True)):
             for r in ranges:
-                low, high = _span(r.start, r.length, r.operand.strides if r.operand is not None else (), counts)
+                low, high = span(r.start, r.length, r.operand.strides if r.operand is not None else (), counts)
                 found.l2bm.append(Touch(BOTH, low, high, writes, writes and not counts))
         if any(opcode.unit == "dar" or opcode.operation == "l2bmdars" for opcode in use.opcodes):
             found.anything = True
@@ -81,7 +81,7 @@ def _collect_move(s: m.Move, counts: tuple[int, ...], found: Access) -> None:
         found.anything = True
         return
     for side, operand, writes in ((form.source, s.src, False), (form.destination, s.dst, True)):
-        low, high = _span(operand.addr, side.size(s.size), operand.strides, counts)
+        low, high = span(operand.addr, side.size(s.size), operand.strides, counts)
         if operand.space == m.L2BM:
             one = operand.block is not None and operand.group is None
             blocks = (operand.block,) if operand.block is not None else BOTH
@@ -92,7 +92,8 @@ def _collect_move(s: m.Move, counts: tuple[int, ...], found: Access) -> None:
             found.anything = True
 
 
-def _span(start: int, length: int, strides: Sequence[int], counts: Sequence[int]) -> tuple[int, int]:
+def span(start: int, length: int, strides: Sequence[int], counts: Sequence[int]) -> tuple[int, int]:
+    """First and behind the last of what is touched in all iterations of loops of so many `counts`."""
     low = start + sum(min(0, stride * (count - 1)) for stride, count in zip(strides, counts))
     high = start + length + sum(max(0, stride * (count - 1)) for stride, count in zip(strides, counts))
     return low, high

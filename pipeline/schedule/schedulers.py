@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 
 from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.placed import VIEW, Placed
@@ -93,11 +94,12 @@ def _best(placed: Placed, problem: Problem, tried: Sequence[Schedule], options: 
         best = next(s for s in tried if s.steps == least)
         return _plan(placed, steps_of(placed, problem, best), options)
     near = dict.fromkeys(steps_of(placed, problem, s) for s in tried if s.steps <= NEAR * least)
-    limit, chosen = with_overlap(placed, _plan(placed, next(iter(near)), options))
-    for steps in list(near)[1:]:
-        found, other = with_overlap(placed, _plan(placed, steps, options), limit)
+    limit, chosen = inf, None
+    for steps in near:
+        found, plan = with_overlap(placed, _plan(placed, steps, options), limit)
         if found < limit:
-            limit, chosen = found, other
+            limit, chosen = found, plan
+    assert chosen is not None  # the first takes fewer than infinitely many
     return chosen
 
 

@@ -61,10 +61,8 @@ def _table(name: str, text: str) -> dict[str, Any]:
         {h: int(c) if h in _NUMBERS and c.isdigit() else c for h, c in r.items()} for r in reader.records()
     ]
     for row in rows:
-        tried = str(row.get("why", "")).startswith("tried")
-        if (
-            row.get("value") and row.get("layout", True) and not tried
-        ):  # what was tried, and what is told of it, is no value
+        # What was tried, and what is told of it, is no value.
+        if row.get("value") and row.get("layout", True) and not str(row.get("why", "")).startswith("tried"):
             row["named"] = row["value"]
     troubles = [f"only the first {ROW_LIMIT:,} of {len(rows):,} rows are shown"] if len(rows) > ROW_LIMIT else []
     return {"intro": reader.intro, "sheet": Table("tool", columns, rows[:ROW_LIMIT]), "troubles": troubles}

@@ -22,8 +22,6 @@ from mlsdk.pipeline.ops.emitters.window import Patch
 
 LC_HALVES, LC_HALF = (windows.LC_FREE, windows.LC_FREE + 5632), 5632
 CONSTANTS = ("s", "n")  # where an epilogue's may lie
-#: LW of LM0 that a place of block floats takes, by mode
-UNIT = {"h": 1, "hs": 1, "f": 2, "d": 4}
 
 
 def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
@@ -32,7 +30,7 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     y = call.outputs[0]
     assert x is not None and w is not None
     asm, mode, window = Asm(), MODES[call.kernel], windows.window_of(call)
-    unit, groups = UNIT[mode.name], int(call.node.attrs["groups"])  # type: ignore[arg-type]
+    unit, groups = mode.floats, int(call.node.attrs["groups"])  # type: ignore[arg-type]
     blocks = window.parts * window.x.blocks // groups
     steps = window.kernel[0] * window.kernel[1] * blocks * mode.steps
     raw = str(call.node.attrs.get("raw", y.dtype))  # dtype of the products

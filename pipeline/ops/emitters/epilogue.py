@@ -108,7 +108,7 @@ class Form:
     def fits(self, window: Window, columns: int, with_bias: bool) -> bool:
         """Whether there is room for it, `columns` being those of a segment."""
         blocks, widest = window.y.blocks, Columns(0, min(columns, window.y.shape[3]))
-        plane = blocks * _stored(window, widest) * QUAD_LW[self.out] if PLANE in self.operands else 0
+        plane = blocks * windows.stored_columns(window.y, widest) * QUAD_LW[self.out] if PLANE in self.operands else 0
         results = widest.groups * blocks * 4
         channels = blocks * QUAD_LW[self.compute]
         once = (self.vectors + with_bias) * -(-channels * 4 // 64) * 64
@@ -132,11 +132,6 @@ def form_of(call: Call, constants: tuple[str, ...]) -> Form | None:
     compute = "double" if raw == "double" else "single"
     dtypes = tuple(call.outputs[0].dtype if kind == PLANE else compute for kind in operands)
     return Form(steps, operands, raw, dtypes, call.outputs[0].dtype, constants, epsilons)
-
-
-def _stored(window: Window, columns: Columns) -> int:
-    """Columns of the plane that are brought for a segment."""
-    return window.y.columns if windows.is_whole(window.y, columns) else -(-columns.count // 4) * 4
 
 
 class Epilogue:
@@ -249,7 +244,7 @@ class Epilogue:
         self.asm.wait(*self._coming)
         self._coming = []
         out = windows.lc_out(self.window, tile, self.plane.dtype)
-        stored, whole = _stored(self.window, segment), windows.is_whole(y, segment)
+        stored, whole = windows.stored_columns(y, segment), windows.is_whole(y, segment)
         each, row = stored * 4 * lw, windows.row_lw(y, self.plane.dtype)
         per_round = max(1, LB_ROWS_SIZE // each)
         for b0 in range(0, y.blocks, per_round):
@@ -282,7 +277,7 @@ class Epilogue:
     def _columns(self, segment: Columns, blocks: range, word: int) -> None:
         """Each MAB's columns of the plane from LM0 to GRF0."""
         assert self.plane is not None
-        lw, stored = QUAD_LW[self.plane.dtype], _stored(self.window, segment)
+        lw, stored = QUAD_LW[self.plane.dtype], windows.stored_columns(self.window.y, segment)
         count = 4 * segment.groups * lw  # LW of a block
         windows.set_base(self.asm, self.bases[segment.groups])
         for index, block in enumerate(blocks):

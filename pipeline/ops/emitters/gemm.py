@@ -23,7 +23,7 @@ from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.layout import L1B, L2B
-from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit
 from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fragment import Call
@@ -115,16 +115,21 @@ class Product:
         return {"single": "mvrffadd", "double": "mvrdfadd"}[self.c.dtype] if _sums_over_l2bs(self.mode, self.b) else ""
 
     @property
+    def _columns(self) -> list[Digit]:
+        """How the columns of C are shared out."""
+        scheme = self.c.scheme
+        assert scheme is not None
+        return [d for d in scheme.axes[scheme.lane] if d.n > 1] if scheme.lane is not None else []
+
+    @property
     def fed_by_l1b(self) -> bool:
         """Whether each L1B takes weights of its own."""
-        lanes = self.c.scheme.axes[self.c.scheme.lane] if self.c.scheme.lane is not None else ()  # type: ignore[union-attr]
-        return self.b.image.l1b_spread or any(d.level == L1B and d.n > 1 for d in lanes)
+        return self.b.image.l1b_spread or any(d.level == L1B for d in self._columns)
 
     @property
     def quartered(self) -> bool:
         """Whether weights lie in DRAM once, although the two L2Bs of a group take other columns (`in_quarters`)."""
-        lanes = self.c.scheme.axes[self.c.scheme.lane] if self.c.scheme.lane is not None else ()  # type: ignore[union-attr]
-        own = any(d.level == L2B and d.n > 1 and d.stride % 2 for d in lanes)
+        own = any(d.level == L2B and d.stride % 2 for d in self._columns)
         return own and self.b.home is None and self.b.image.l2b_spread and self.b.image.l2bs_used == 1
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import replace
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.device.timing import MoveForm, Side, UnknownMove, form_of
+from mlsdk.pipeline.ops.traffic import span
 
 #: LW of each group's PDM that values may take: behind the window of the host (1 MiB), which reductions pass through
 PDM_FIRST, PDM_SIZE = 1 << 17, spec.PDM_LW - (1 << 17)
@@ -50,9 +51,7 @@ def _extents(
         elif isinstance(s, m.Move):
             for o in (s.src, s.dst):
                 if o is not None and o.symbol:
-                    far = [stride * (count - 1) for stride, count in zip(o.strides, counts)]
-                    low, high = sum(min(0, f) for f in far), sum(max(0, f) for f in far)
-                    found.setdefault(o.symbol, set()).add((o.addr + low, o.addr + high + s.size))
+                    found.setdefault(o.symbol, set()).add(span(o.addr, s.size, o.strides, counts))
 
 
 def _has_twin(move: m.Move, side: m.Operand) -> bool:

@@ -503,8 +503,7 @@ def store_segment(
     """Results of a segment from LM ([group][block][column of four][LW], from word `first` on) to their columns of the rows in
     L2BM; how many rows are there in full, each time that one more is."""
     lw, plane = QUAD_LW[y.dtype], window.y
-    whole = is_whole(plane, columns)
-    stored = plane.columns if whole else -(-columns.count // 4) * 4
+    whole, stored = is_whole(plane, columns), stored_columns(plane, columns)
     per_round = max(1, LB_ROWS_SIZE // (stored * 4 * lw))
     for b0 in range(0, plane.blocks, per_round):
         blocks = range(b0, min(b0 + per_round, plane.blocks))
@@ -533,6 +532,11 @@ def store_segment(
 def is_whole(plane: Plane, columns: Columns) -> bool:
     """Whether a segment has all columns of a row."""
     return columns.first == 0 and columns.count >= plane.shape[3]
+
+
+def stored_columns(plane: Plane, columns: Columns) -> int:
+    """How many columns of a row pass through L1BM for a segment."""
+    return plane.columns if is_whole(plane, columns) else -(-columns.count // 4) * 4
 
 
 def spans(plane: Plane, blocks: range, columns: Columns, stored: int, whole: bool, lw: int):
