@@ -171,7 +171,7 @@ def _compile(
             entry.check_not_replaced()
         # A transfer that is still to read its source must not see the marks that a trace leaves on tensors.
         context._session.loader.barrier()
-        with _TRACING, events.span("compile", f"{name}: trace"), _history_kept(context):
+        with _TRACING, events.span("compile", f"{name}: trace"), _versions_kept(context):
             registry = context.registry
             registry.follow_optimizers()
             live = live_in_a_trace(registry.optimizers.values(), lambda tensor: registry.find(tensor) is not None)
@@ -219,16 +219,12 @@ def refused(graph: Graph | None, float_dtype: str = "float") -> tuple[Misuse, ..
 
 
 @contextmanager
-def _history_kept(context: Context) -> Iterator[None]:
-    """Registered tensors that the function writes in place get no autograd history from the trace, and are not changed."""
-    before = [(entry.tensor, entry.tensor.requires_grad) for entry in context.registry if entry.tensor.grad_fn is None]
+def _versions_kept(context: Context) -> Iterator[None]:
+    """Registered tensors that the function writes in place are not changed by the trace."""
     versions = [(entry, version_of(entry.tensor)) for entry in context.registry]
     try:
         yield
     finally:
-        for tensor, required in before:
-            if tensor.grad_fn is not None:
-                tensor.detach_().requires_grad_(required)
         for entry, version in versions:
             entry.keep_version(version)
 

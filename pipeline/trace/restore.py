@@ -102,6 +102,7 @@ class Snapshot:
         """Put everything back. Returns the registered tensors that were replaced, and what else was written."""
         replaced: list[Replacement] = []
         lost: list[str] = []
+        self._restore_leaves()
         self._restore_gradients(replaced)
         self._restore_modules(replaced, lost)
         self._restore_optimizers(replaced, lost)
@@ -115,18 +116,23 @@ class Snapshot:
         else:
             lost.append(what)
 
+    def _restore_leaves(self) -> None:
+        """A buffer that got something computed of a parameter has a history, which holds on to what was traced."""
+        for tensor, required in self.frozen.values():
+            if not tensor.is_leaf and not tensor._is_view():  # torch cannot take a view's history away
+                tensor.detach_()
+            if tensor.is_leaf and tensor.requires_grad != required:
+                tensor.requires_grad_(required)
+
     def _restore_gradients(self, replaced: list[Replacement]) -> None:
         for tensor, before in self.gradients.values():
-            after = tensor.grad
+            after = tensor.grad if tensor.is_leaf else before
             if after is before:
                 continue
             tensor.grad = None
             tensor.grad = before
             if before is not None and id(before) in self.registered:
                 replaced.append(Replacement(before, after if isinstance(after, Shadow) else None))
-        for tensor, required in self.frozen.values():
-            if tensor.is_leaf and tensor.requires_grad != required:
-                tensor.requires_grad_(required)
 
     def _restore_modules(self, replaced: list[Replacement], lost: list[str]) -> None:
         for module, plain, owned in self.modules.values():

@@ -44,6 +44,23 @@ def test_updates_live_on_the_device_until_synchronize(any_context, counter, step
     assert not counter.requires_grad and counter.grad_fn is None
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_buffer_may_hold_what_a_parameter_made(any_context, counter, tmp_path):
+    weight = torch.nn.Parameter(torch.full((3, 3), 0.5))
+    set_tensor_name(weight, "weight")
+    any_context.register_param(weight)
+
+    def step(inputs):  # without no_grad: torch gives the buffer a history
+        counter.index_copy_(0, inputs["row"], inputs["x"] @ weight)
+        return {"y": counter * 2}
+
+    written = any_context.compile(step, {"x": torch.ones(1, 3), "row": torch.tensor([1])}, tmp_path / "step")
+    assert counter.grad_fn is None and not counter.requires_grad
+    assert torch.equal(
+        written({"x": torch.ones(1, 3), "row": torch.tensor([1])})["y"].cpu()[:, 0], torch.tensor([0.0, 3.0])
+    )
+
+
 def test_functions_of_a_context_share_them(any_context, counter, step, tmp_path):
     read = any_context.compile(lambda i: {"z": counter.t() @ i["w"]}, {"w": torch.zeros(2, 2)}, tmp_path / "read")
     for n in range(1, 4):

@@ -369,6 +369,8 @@ def _filled(number: Number) -> Row:
 row(
     aten.empty.memory_format,
     aten.empty_like.default,
+    aten._efficientzerotensor.default,
+    aten._new_zeros_with_same_feature_meta.default,
     aten.empty_strided.default,
     aten.new_empty.default,
     aten.new_empty_strided.default,
