@@ -202,4 +202,9 @@ def ports_of(move: m.Move, form: MoveForm) -> tuple[str, ...]:
 
 def duration_of(move: m.Move, form: MoveForm) -> int:
     """Cycles for which a move holds its ports."""
-    return max(-(-side.size(move.size) // side.rate) for side in (form.source, form.destination))
+    return cycles_of(move.size, form)
+
+
+def cycles_of(size: int, form: MoveForm) -> int:
+    """Cycles for which a move of so many LW holds its ports."""
+    return max(-(-side.size(size) // side.rate) for side in (form.source, form.destination))

@@ -13,7 +13,7 @@ from . import expectations
 from . import model as m
 from .columns import with_columns
 from .diagnostics import ERROR, WARNING, Diagnostic
-from .footprint import Range, Use, shape_of, use_of
+from .footprint import Range, Use, new_use, shape_of
 from .hazards import BAR_DISTANCE, GRF_CYCLES, L1_RULES, LM_DISTANCE, T_DISTANCE, WINDOW, Hazards
 from .parser import Problem
 from .rules import BUNDLE_RULES, check_bundle, check_instruction, check_move, fixed_mask_cycles, place_of
@@ -137,7 +137,7 @@ class Checker:
 
     def _new_use(self, bundle: m.Bundle, path: tuple[int, ...]) -> tuple[object, Use, list[Diagnostic]] | None:
         try:
-            use = use_of(bundle, shape_of(bundle))
+            use = new_use(bundle, shape_of(bundle))
             findings = check_bundle(bundle, use)
         except UnknownMnemonic as error:
             self._error(path, bundle.line, "mnemonic", str(error), error.hint)

@@ -136,6 +136,7 @@ class _Memo:
         self.forms: dict[tuple, int] = {}  # form of an instruction -> its number
         self.numbers: dict[int, tuple[m.Instruction, int]] = {}
         self.accesses: dict[int, PeAccess] = {}
+        self.uses: dict[int, tuple[m.Bundle, Use]] = {}
 
     def number(self, instruction: m.Instruction) -> int:
         """The same for instructions that differ in addresses only."""
@@ -260,9 +261,18 @@ def is_turnaround(instruction: m.Instruction) -> bool:
     return isinstance(first, m.Operand) and first.space == m.L1BM_TURN
 
 
-def use_of(bundle: m.Bundle, shape: Shape | None = None) -> Use:
-    """The footprint; raises UnknownMnemonic."""
-    shape = shape or shape_of(bundle)
+def use_of(bundle: m.Bundle) -> Use:
+    """The footprint, which nobody changes; raises UnknownMnemonic. It is kept for those who ask again."""
+    found = _memo.uses.get(id(bundle))
+    if found is None or found[0] is not bundle:
+        if len(_memo.uses) > _MEMO_SIZE:
+            _memo.uses.clear()
+        found = _memo.uses[id(bundle)] = bundle, new_use(bundle, shape_of(bundle))
+    return found[1]
+
+
+def new_use(bundle: m.Bundle, shape: Shape) -> Use:
+    """The footprint of a bundle of this shape."""
     code, access = bundle.instructions, _memo.access
     use = Use(
         shape,

@@ -179,6 +179,37 @@ class Hazards:
                     if all(known.message != message or known.steps < hazard.steps for known in found):
                         found.append(hazard)
 
+    # --- how far a step has to be from what it uses ------------------------------------------------------------------
+    def behind(self, use: Use) -> list[tuple[int, int]]:
+        """(step of a write, steps from there to the coming step) for each write that may be too near. Where all steps so far came
+        one right after the other, these distances say what `missing` does, however far apart the steps are in the end."""
+        now, shape = self.now, use.shape
+        found = [(self._lm[space], LM_DISTANCE) for space in shape.lm_reads]
+        for step, write, enabled in self._grf:
+            gaps = [
+                grf_gap(write.addrs, write.width, enabled, read.addrs, read.width, 1)[0]
+                for read in use.reads
+                if read.space == write.space
+            ]
+            if any(gaps):
+                found.append((step, 1 + max(gaps)))
+        if use.reads_t:
+            found.append((self._t, T_DISTANCE))
+        for space, bar in _BAR_OF:
+            if any(a.space == space for a in (*use.reads, *use.writes)):
+                found.append((self._bar[bar], BAR_DISTANCE))
+        for touched in (*use.l1_reads, *use.l1_writes) if shape.networks else ():
+            for rule in L1_RULES:
+                if rule.consumer != touched.kind or (rule.same_address and touched in use.l1_writes):
+                    continue
+                found += [
+                    (step, rule.distance)
+                    for step, earlier in self._l1
+                    if earlier.kind == rule.producer
+                    and not (rule.same_address and not earlier.overlaps(touched, spec.L1BM_LW))
+                ]
+        return [(step, distance) for step, distance in found if now - step < distance]
+
     def turnaround(self, use: Use, bundle: m.Bundle) -> tuple[str, str, object] | None:
         """(severity, message, instruction) where `$lbi` is read in another form than it was written in."""
         if self._turn is None:

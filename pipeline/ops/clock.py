@@ -43,6 +43,7 @@ class Clock:
     transfers: list[Transfer] = field(default_factory=list)
     _last_issue: int = -(10**9)
     _free: dict[str, int] = field(default_factory=dict)
+    _all_free: dict[tuple[str, ...], int] = field(default_factory=dict)
     _done: dict[int, int] = field(default_factory=dict)
     _latest: int = 0
     _known: dict[int, tuple] = field(default_factory=dict)
@@ -56,9 +57,48 @@ class Clock:
         """The cycle from which on a port is free."""
         return self._free.get(port, 0)
 
+    def all_free(self, ports: tuple[str, ...]) -> int:
+        """The cycle from which on all of these ports are free."""
+        found = self._all_free.get(ports)
+        if found is None:
+            free = self._free
+            found = self._all_free[ports] = max([0, *[free.get(port, 0) for port in ports]])
+        return found
+
     def done(self, tag: int) -> int:
         """The cycle in which the move with a tag that nobody waited for is done."""
         return self._done.get(tag, 0)
+
+    def pause(self, steps: int) -> None:
+        """Steps of the PEs, whatever they do."""
+        self.now += spec.CYCLES_PER_STEP * steps
+        self.pe_steps += steps
+
+    def wait(self, tag: int) -> None:
+        done = self._done.pop(tag, 0)
+        if done > self.now:
+            waited = -(-(done - self.now) // spec.CYCLES_PER_STEP) * spec.CYCLES_PER_STEP
+            self.stall += waited
+            self.now += waited
+
+    def move(self, ports: tuple[str, ...], duration: int, tag: int) -> tuple[int, int, int]:
+        """A move that holds these ports for so many cycles: when it is issued, started and done."""
+        issue = self._issue()
+        start = max(issue, self.all_free(ports))
+        self._all_free.clear()
+        self._free.update(dict.fromkeys(ports, start + duration))
+        end = start + duration + spec.MV_LATENCY_CYCLES
+        self._latest = max(self._latest, end)
+        if tag:
+            self._done[tag] = end
+        return issue, start, end
+
+    def _issue(self) -> int:
+        issue = max(self.now, self._last_issue + spec.MV_ISSUE_CYCLES)
+        self.stall += issue - self.now
+        self.now = self._last_issue = issue
+        self.moves += 1
+        return issue
 
     @property
     def steps(self) -> int:
@@ -69,12 +109,10 @@ class Clock:
             if type(s) is m.Bundle:
                 for instruction in s.instructions:
                     if instruction.mnemonic == "wait":
-                        self._wait(instruction.operands[0].addr)  # type: ignore[union-attr]
-                self.now += spec.CYCLES_PER_STEP
-                self.pe_steps += 1
+                        self.wait(instruction.operands[0].addr)  # type: ignore[union-attr]
+                self.pause(1)
             elif type(s) is m.Nop:
-                self.now += spec.CYCLES_PER_STEP * s.count
-                self.pe_steps += s.count
+                self.pause(s.count)
             elif type(s) is m.Move:
                 self._move(s)
             elif type(s) is m.Loop:
@@ -83,20 +121,12 @@ class Clock:
                 self.observe(s.name, self.now)
 
     def _loop(self, loop: m.Loop) -> None:
-        steps = _plain_steps(loop.body)
+        steps = plain_steps(loop.body)
         if steps is not None:
-            self.now += spec.CYCLES_PER_STEP * steps * loop.count
-            self.pe_steps += steps * loop.count
+            self.pause(steps * loop.count)
             return
         for _ in range(loop.count):
             self._advance(loop.body)
-
-    def _wait(self, tag: int) -> None:
-        done = self._done.pop(tag, 0)
-        if done > self.now:
-            waited = -(-(done - self.now) // spec.CYCLES_PER_STEP) * spec.CYCLES_PER_STEP
-            self.stall += waited
-            self.now += waited
 
     def _move(self, move: m.Move) -> None:
         known = self._known.get(id(move))
@@ -108,21 +138,12 @@ class Clock:
                 known = (move, form, ports_of(move, form), duration_of(move, form), _dram_lw(move, form))
             self._known[id(move)] = known
         _, form, ports, duration, dram = known
-        issue = max(self.now, self._last_issue + spec.MV_ISSUE_CYCLES)
-        self.stall += issue - self.now
-        self.now = self._last_issue = issue
-        self.moves += 1
         if form is None:
+            issue = self._issue()
             if move.tag:
                 self._done[move.tag] = issue
             return
-        start = max([issue, *(self._free.get(port, 0) for port in ports)])
-        for port in ports:
-            self._free[port] = start + duration
-        end = start + duration + spec.MV_LATENCY_CYCLES
-        self._latest = max(self._latest, end)
-        if move.tag:
-            self._done[move.tag] = end
+        issue, start, end = self.move(ports, duration, move.tag)
         self.dram_lw += dram
         if self.keep_transfers:
             symbol = next(
@@ -133,7 +154,9 @@ class Clock:
 
 def is_wait(s: m.Statement) -> bool:
     """Whether a statement does nothing but wait."""
-    return isinstance(s, m.Bundle) and all(i.mnemonic == "wait" for i in s.instructions)
+    if type(s) is not m.Bundle or (s.instructions and s.instructions[0].mnemonic != "wait"):
+        return False
+    return all(i.mnemonic == "wait" for i in s.instructions)
 
 
 def _dram_lw(move: m.Move, form) -> int:
@@ -144,7 +167,7 @@ def _dram_lw(move: m.Move, form) -> int:
     return total
 
 
-def _plain_steps(body: Sequence[m.Statement]) -> int | None:
+def plain_steps(body: Sequence[m.Statement]) -> int | None:
     """Steps of a body without moves, waits and markers; None for others."""
     total = 0
     for s in body:
@@ -155,7 +178,7 @@ def _plain_steps(body: Sequence[m.Statement]) -> int | None:
         elif type(s) is m.Nop:
             total += s.count
         elif type(s) is m.Loop:
-            inner = _plain_steps(s.body)
+            inner = plain_steps(s.body)
             if inner is None:
                 return None
             total += inner * s.count

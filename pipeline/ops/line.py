@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
-from mlsdk.device.timing import duration_of, form_of, ports_of
-from mlsdk.pipeline.ops.clock import Clock, is_wait
+from mlsdk.device.isa.footprint import Use, use_of
+from mlsdk.device.isa.hazards import Hazards
+from mlsdk.device.timing import MoveForm, duration_of, form_of, ports_of
+from mlsdk.pipeline.ops.clock import Clock, is_wait, plain_steps
 from mlsdk.pipeline.ops.traffic import Access, Place, Touch, Value, Values, access, meet
 
 CLOSE = 2 * spec.MV_LATENCY_CYCLES // spec.CYCLES_PER_STEP  # steps between a move back and one that reads that at once
+SETTLED = {"l2bm": 4, "dar": 4}  # steps until nothing depends on an instruction any more; 3 of other units
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,10 @@ class Node:
 @dataclass(slots=True)
 class Item:
     """A statement. `load`: a move that may start early, behind the items up to `behind`; `store`: a move back that may be waited
-    for late. Other moves keep their tags and waits."""
+    for late. Other moves keep their tags and waits.
+
+    Of a bundle, `bundle` is its number among these, `distances` says how far it has to be from those before it (number, steps),
+    and `settled` after how many steps nothing depends on it any more (0: nothing does)."""
 
     number: int
     node: int
@@ -40,7 +48,16 @@ class Item:
     behind: int = -1
     ports: tuple[str, ...] = ()
     duration: int = 0
+    form: MoveForm | None = None
+    pause: int | None = None  # steps of a loop without moves and waits
+    bundle: int = -1
+    distances: Sequence[tuple[int, int]] = ()
+    settled: int = 0
+    quiet: bool = True  # it touches nothing outside the PEs
     values: tuple[tuple[int, int, Value], ...] = ()  # at an address of L2BM: the key of the value there, and the value
+    touches: tuple[
+        tuple[int, int, int, int, bool], ...
+    ] = ()  # key of a value, L2Bs (a bit each), LW [low, high), writes
 
 
 class Line:
@@ -53,9 +70,11 @@ class Line:
         for j, node in enumerate(nodes):
             self._add(j, node)
         for item in self.items:
-            item.values = self.values.of(item.number)
-        self.at = np.cumsum([0, *(i.steps for i in self.items)])
+            self._find_values(item)
+        #: steps before each item, at least
+        self.at = [*accumulate((i.steps for i in self.items), initial=0)]
         self._find_order()
+        self._find_distances()
 
     def _add(self, j: int, node: Node) -> None:
         accesses = [access(s) for s in node.statements]
@@ -73,15 +92,16 @@ class Line:
                 alone = Clock()
                 alone.run([s])
                 item.steps = alone.now // spec.CYCLES_PER_STEP  # at least
+                item.pause = plain_steps([s])
                 for tag in a.tags:
                     moves.setdefault(tag, []).append(a)
             elif isinstance(s, m.Move):
                 assert s.src is not None and s.dst is not None
                 item.load = s.src.space in (m.DRAM, m.PDM) and s.dst.space == m.L2BM
                 item.store = not item.load
-                form = form_of(s)
-                assert form is not None
-                item.ports, item.duration = ports_of(s, form), duration_of(s, form)
+                item.form = form_of(s)
+                assert item.form is not None
+                item.ports, item.duration = ports_of(s, item.form), duration_of(s, item.form)
             elif isinstance(s, m.Bundle):
                 item.steps = 1
                 for tag in a.tags:  # who waits for a move that keeps its tag touches what that does
@@ -91,6 +111,34 @@ class Line:
                         a.writes += other.writes
             self.items.append(item)
         self.values.fragment((i.number, i.statement, i.access) for i in self.items[first:])
+
+    def _find_values(self, item: Item) -> None:
+        a = item.access
+        item.values = self.values.of(item.number)
+        item.touches = tuple(
+            (key, sum(1 << block for block in touch.blocks), touch.low, touch.high, touch.writes)
+            for touch in a.l2bm
+            for _, key, value in item.values
+            if value.low < touch.high and touch.low < value.high
+        )
+        moves = isinstance(item.statement, m.Loop) and a.moves
+        item.quiet = not (a.anything or a.l2bm or a.reads or a.writes or moves)
+
+    def _find_distances(self) -> None:
+        """How far bundles have to be from each other: what the hazards say, if there were no empty steps."""
+        hazards = Hazards()
+        for item in self.items:
+            s = item.statement
+            if isinstance(s, m.Loop):
+                hazards.forget()
+            elif isinstance(s, m.MaskLine):
+                hazards.mask = (s.entry, s.targets, s.long2)
+            elif isinstance(s, m.Bundle):
+                use = use_of(s)
+                item.bundle, item.distances, item.settled = hazards.now, hazards.behind(use), _settled(use)
+                hazards.record(use, s)
+                hazards.now += 1
+        self.bundles = hazards.now
 
     def _find_order(self) -> None:
         """Behind which statement each move may start: the last that writes what it reads, or touches its part of the value in
@@ -133,6 +181,12 @@ class Line:
         return found
 
     @cached_property
+    def next_return(self) -> list[float]:
+        """Steps from each statement to the next move that must not wait, at least."""
+        last = [self.at[number] for number in self.returns] + [float("inf")]
+        return [last[bisect_left(self.returns, i.number)] - self.at[i.number] for i in self.items]
+
+    @cached_property
     def crowd(self) -> np.ndarray:
         """LW of L2BM that values have at each statement."""
         found = np.zeros(len(self.items) + 1, int)
@@ -144,3 +198,9 @@ class Line:
     @cached_property
     def distinct(self) -> list[Value]:
         return list({key: value for i in self.items for _, key, value in i.values}.values())
+
+
+def _settled(use: Use) -> int:
+    if not (use.shape.networks or not use.shape.plain or use.writes):
+        return 0
+    return max(SETTLED.get(o.unit, 3) for o in use.opcodes)

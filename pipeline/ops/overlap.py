@@ -17,20 +17,17 @@ their order, so results are the same bit for bit.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
-from mlsdk.device.isa.footprint import shape_of, use_of
-from mlsdk.device.isa.hazards import Hazards
+from mlsdk.device.timing import cycles_of
 from mlsdk.pipeline.ir.program import mapped
 from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.line import Item, Line, Node
-from mlsdk.pipeline.ops.traffic import Touch, Value, meet
+from mlsdk.pipeline.ops.traffic import Place, Value
 
 WALLS = 16  # statements past which nothing comes early, at most
 AHEAD = 8  # moves that are looked at for an early start, of those that may
@@ -40,8 +37,6 @@ PART = 512  # LW that are worth a move of their own
 WHOLE = ("mvp", "mvb", "mvb2")  # moves that may be cut: as long on both sides
 LONG = 2 * spec.MV_LATENCY_CYCLES  # cycles of a move back that lets others go first
 TO_MOVE = 2  # steps from an L2BM write to a move that reads there
-PORTS = tuple(f"{memory}{group}" for memory in ("dram", "pdm") for group in range(spec.GROUPS))
-SETTLED = {"l2bm": 4, "dar": 4}  # steps until nothing depends on an instruction any more; 3 of other units
 
 
 #: how many steps ahead of its use a move may start. What comes early takes room in L2BM from what comes soon: more may be worse
@@ -50,8 +45,11 @@ REACHES = (800, 400, 200, 1600, 10**9)
 
 def overlapped(line: Line, reach: int) -> Sequence[Node]:
     """The nodes with their moves overlapped; as they were, where L2BM has no room for that or nothing is gained."""
-    found = _walked(line, reach, line.steps)
-    return line.nodes if found is None else found[1]
+    found = _walked(line, reach, line.steps, write=True)
+    if found is None:
+        return line.nodes
+    assert found.code is not None
+    return [Node(n.name, tuple(code)) for n, code in zip(line.nodes, found.code)]
 
 
 def steps_of(line: Line, reach: int, limit: float) -> float:
@@ -59,17 +57,17 @@ def steps_of(line: Line, reach: int, limit: float) -> float:
     found = _walked(line, reach, min(limit, line.steps))
     if found is None:
         return line.steps if line.steps < limit else float("inf")
-    return found[0]
+    return found.clock.steps
 
 
-def _walked(line: Line, reach: int, limit: float) -> tuple[int, list[Node]] | None:
-    """The steps, and the nodes overlapped; None where these take `limit` or more. Where a value finds no place beside what came
-    early, nothing comes early past the statement that needs it."""
+def _walked(line: Line, reach: int, limit: float, write: bool = False) -> _Walk | None:
+    """The nodes overlapped; None where these take `limit` steps or more. Where a value finds no place beside what came early,
+    nothing comes early past the statement that needs it."""
     walls: set[int] = set()
     while len(walls) <= WALLS:
-        walk = _Walk(line, reach, limit, sorted(walls))
+        walk = _Walk(line, reach, limit, sorted(walls), write)
         try:
-            nodes = walk.run()
+            walk.run()
         except _TooLong:
             return None
         except _NoRoom as error:
@@ -77,7 +75,7 @@ def _walked(line: Line, reach: int, limit: float) -> tuple[int, list[Node]] | No
                 return None
             walls.add(error.number)
         else:
-            return walk.clock.steps, nodes
+            return walk
     return None
 
 
@@ -93,22 +91,47 @@ class _NoRoom(Exception):
         self.number = number
 
 
+#: L2Bs, a bit each, LW [low, high) there, and whether they are written; at true places
+_Touch = tuple[int, int, int, bool]
+
+
 @dataclass(slots=True)
 class _Flying:
-    """A move that nobody waited for yet; `touches` are at true places."""
+    """A move that nobody waited for yet."""
 
     tag: int
     done: int
-    touches: list[Touch]
-    reads: list
-    writes: list
+    touches: list[_Touch]
+    reads: list[Place]
+    writes: list[Place]
+
+
+def _clash(some: Collection[_Touch], others: Collection[_Touch]) -> bool:
+    """Whether some touch what others write, or the other way round."""
+    for blocks, low, high, writes in some:
+        for b, lo, hi, w in others:
+            if low < hi and lo < high and (writes or w) and blocks & b:
+                return True
+    return False
+
+
+def _meet(some: Collection[Place], others: Collection[Place]) -> bool:
+    """Whether some places have anything in common with others."""
+    if some and others:
+        for segment, low, high in some:
+            for other, lo, hi in others:
+                if low < hi and lo < high and segment == other:
+                    return True
+    return False
 
 
 class _Walk:
-    def __init__(self, line: Line, reach: int, limit: float, walls: Sequence[int]):
+    """`write`: put the statements together, too; only the time is known otherwise."""
+
+    def __init__(self, line: Line, reach: int, limit: float, walls: Sequence[int], write: bool):
         self.line, self.reach, self.limit, self.walls = line, reach, limit, walls
-        self.clock, self.hazards = Clock(), Hazards()
-        self.code: list[list[m.Statement]] = [[] for _ in line.nodes]
+        self.clock = Clock()
+        self.code: list[list[m.Statement]] | None = [[] for _ in line.nodes] if write else None
         self.node = 0
         self.crowd = line.crowd.copy()
         self.started: set[int] = set()
@@ -119,25 +142,36 @@ class _Walk:
         self.flying: dict[int, _Flying] = {}
         self.pending: list[Item] = []  # moves back that have not started
         self.kept: dict[int, int] = {}  # tags of the fragment that are as they were -> true ones
-        self.recent: list[tuple[int, int]] = []  # step, steps until it is settled
+        self.step = 0  # the number of the coming step
+        self.at = [0] * line.bundles  # step of each bundle
+        self.slow = -TO_MOVE  # last step with an instruction that takes longer
+        self.calm = 0  # step in which nothing depends on those before it any more
+        self.free: int | None = None  # cycle in which the first of the next loads may start; None: not known
+        self.known: tuple[Item, list[int]] | None = None  # what an item needs; None where something changed
+        self.soonest = self.latest = 0  # cycles between which all moves on their way are done
 
-    def run(self) -> list[Node]:
+    def run(self) -> None:
+        opened = self.line.opened
         for item in self.line.items:
-            for load in self.line.opened.get(item.number - 1, ()):
-                insort(self.open, load, key=lambda i: i.number)
-            if item.number in self.started:
+            number = item.number
+            if number - 1 in opened:
+                for load in opened[number - 1]:
+                    insort(self.open, load, key=lambda i: i.number)
+                self.free = None
+            if number in self.started:
                 continue
             if item.node != self.node:
                 self.node, self.kept = item.node, {}
-                self._check(self.clock.now // spec.CYCLES_PER_STEP + int(self.line.at[-1] - self.line.at[item.number]))
-            self._start_early(item)
-            self._send_some(item)
+                self._check(self.clock.now // spec.CYCLES_PER_STEP + self.line.at[-1] - self.line.at[number])
+            if self.open:
+                self._start_early(item)
+            if self.pending:
+                self._send_some(item)
             self._put(item)
         self._send(self.pending[:])
         self._wait(list(self.flying))
         self._settle()
         self._check(self.clock.steps)
-        return [Node(n.name, tuple(code)) for n, code in zip(self.line.nodes, self.code)]
 
     def _check(self, steps: int) -> None:
         """Give up where it takes so many steps at least."""
@@ -148,43 +182,52 @@ class _Walk:
 
     def _start_early(self, item: Item) -> None:
         """Moves of what comes later, as long as the DRAMs would be idle before `item` is done."""
-        clock = self.clock
-        idle = min(clock.free(port) for port in PORTS)
-        ready = max([clock.now, *(self.flying[t].done for t in self._needed(item))])
-        until = ready + max(1, item.steps) * spec.CYCLES_PER_STEP
-        if idle >= until:
-            return
-        open_ = self.open
-        while open_ and open_[0].number <= item.number:
+        clock, open_, number, at = self.clock, self.open, item.number, self.line.at
+        while open_ and open_[0].number <= number:
             open_.pop(0)  # it starts now, where it stands
-        wall = next(iter(self.walls[bisect_left(self.walls, item.number) :]), len(self.line.items))
+            self.free = None
+        if not open_:
+            return
+        if self.free is None:
+            self.free = min([clock.all_free(load.ports) for load in open_[:AHEAD]])
+        duration = (item.steps or 1) * spec.CYCLES_PER_STEP
+        if self.free >= (clock.now if item.quiet else max(clock.now, self.latest)) + duration:
+            return
+        furthest = next(iter(self.walls[bisect_left(self.walls, number) :]), len(at))
+        if open_[0].number > furthest or at[open_[0].number] - at[number] > self.reach:
+            return
+        ready = max([clock.now, *(self.flying[t].done for t in self._needed(item))])
+        until = ready + duration
+        next_return = ready + self.line.next_return[number] * spec.CYCLES_PER_STEP
         for load in open_[:AHEAD]:
-            if load.number > wall or self.line.at[load.number] - self.line.at[item.number] > self.reach:
+            if load.number > furthest or at[load.number] - at[number] > self.reach:
                 return
-            free = max(clock.free(port) for port in load.ports)
-            if free >= until:
+            free = clock.all_free(load.ports)
+            if free >= until or self._is_written(load.access.reads):
                 continue
-            writes = [b for f in self.flying.values() for b in f.writes] + [
-                b for i in self.pending for b in i.access.writes
-            ]
-            if any(meet(a, b) for a in load.access.reads for b in writes):
-                continue
-            size = self._fitting(load, self._next_return(item, ready) - max(free, clock.now))
+            size = self._fitting(load, next_return - max(free, clock.now))
             if not size:
                 continue
-            if len(self.flying) + len(self.kept) + 4 >= len(spec.MV_TAGS) or not self._room(load, item.number):
+            if len(self.flying) + len(self.kept) + 4 >= len(spec.MV_TAGS) or not self._room(load, number):
                 return
             self._move(load, size)
             if load.number not in self.begun:
                 open_.remove(load)
+                self.free = None
                 self.started.add(load.number)
+
+    def _is_written(self, places: Sequence[Place]) -> bool:
+        """Whether a move back that is not done writes there."""
+        return any(_meet(places, f.writes) for f in self.flying.values() if f.writes) or any(
+            _meet(places, item.access.writes) for item in self.pending
+        )
 
     # ---- moves back -------------------------------------------------------------------------------------------
 
     def _send_some(self, item: Item) -> None:
         """The moves back that were made to wait, as long as the DRAMs would be idle before `item` is done."""
-        until = self.clock.now + max(1, item.steps) * spec.CYCLES_PER_STEP
-        while self.pending and max(self.clock.free(port) for port in self.pending[0].ports) < until:
+        until = self.clock.now + (item.steps or 1) * spec.CYCLES_PER_STEP
+        while self.pending and self.clock.all_free(self.pending[0].ports) < until:
             self._send(self.pending[:1])
 
     def _send(self, items: Sequence[Item]) -> None:
@@ -200,21 +243,9 @@ class _Walk:
         last = 0
         for n, other in enumerate(self.pending, 1):
             o = other.access
-            if (
-                a.anything
-                or any(meet(x, y) for x in a.reads for y in o.writes)
-                or any(meet(x, y) for x in a.writes for y in (*o.reads, *o.writes))
-            ):
+            if a.anything or _meet(a.reads, o.writes) or _meet(a.writes, o.reads) or _meet(a.writes, o.writes):
                 last = n
         self._send(self.pending[:last])
-
-    def _next_return(self, item: Item, ready: int) -> float:
-        """When the next move starts that must not wait; `item` begins when it is `ready`."""
-        returns = self.line.returns
-        at = int(np.searchsorted(returns, item.number))
-        if at == len(returns):
-            return float("inf")
-        return ready + int(self.line.at[returns[at]] - self.line.at[item.number]) * spec.CYCLES_PER_STEP
 
     def _fitting(self, load: Item, cycles: float) -> int:
         """LW of a move, or of what is left of it, that can be moved in so many cycles: all, or a part that is worth a move of its
@@ -250,21 +281,22 @@ class _Walk:
         kept = {key for item in self.pending for _, key, _ in item.values}
         self.live = [entry for entry in self.live if entry[2] >= now or entry[3] in kept]
         size, offset = value.size, value.low % ALIGN
-        taken = sorted((low, high) for low, high, _, _ in self.live)
-        ends = [0, *(high for _, high in taken)]
-        starts = [*(low for low, _ in taken), spec.L2BM_LW]
-        busy = [(t.low, t.high, f.done) for f in self.flying.values() for t in f.touches if not t.writes]
-        places: set[int] = set()
-        for end in (*ends, *(high for _, high, _ in busy)):
-            places.add(-(-(end - offset) // ALIGN) * ALIGN + offset)
-        for start in (*starts, *(low for low, _, _ in busy)):
-            places.add((start - size - offset) // ALIGN * ALIGN + offset)
+        free, gap = [0], [0]  # where free LW begin and end
+        for low, high, _, _ in sorted(self.live):
+            gap.append(low)
+            free.append(max(high, free[-1]))
+        gap.append(spec.L2BM_LW)
+        busy = [(low, high, f.done) for f in self.flying.values() for _, low, high, w in f.touches if not w]
+        places = {-(-(end - offset) // ALIGN) * ALIGN + offset for end in (*free, *[high for _, high, _ in busy])}
+        places |= {
+            (start - size - offset) // ALIGN * ALIGN + offset for start in (*gap[1:], *[low for low, _, _ in busy])
+        }
         best: tuple[int, int] | None = None
         for low in sorted(places, reverse=high_first):
             high = low + size
-            if low < 0 or high > spec.L2BM_LW or any(low < b and a < high for a, b in taken):
+            if low < 0 or high > gap[bisect_right(free, low)]:
                 continue
-            done = max([0, *(d for a, b, d in busy if low < b and a < high)])
+            done = max([0, *[d for a, b, d in busy if low < b and a < high]])
             if best is None or done < best[0]:
                 best = done, low
             if done <= self.clock.now:
@@ -273,12 +305,11 @@ class _Walk:
 
     def _place(self, key: int, value: Value, low: int) -> None:
         self.shift[key] = low - value.low
+        self.known = None
         self.live.append((low, low + value.size, value.last, key))
 
-    def _settled(self, item: Item) -> m.Statement:
-        """The statement at its true places in L2BM."""
-        if not item.values:
-            return item.statement
+    def _settle_values(self, item: Item) -> None:
+        """Give the values that a statement names their places."""
         for _, key, value in item.values:
             if key not in self.shift:
                 low = self._free_place(value, item.number)
@@ -288,141 +319,198 @@ class _Walk:
                 if low is None:
                     raise _NoRoom(item.number)
                 self._place(key, value, low)
-        shifts = {addr: self.shift[key] for addr, key, _ in item.values}
-        if not any(shifts.values()):
-            return item.statement
 
-        def operand(o: m.Operand) -> m.Operand:
-            return replace(o, addr=o.addr + shifts[o.addr]) if o.space == m.L2BM else o
-
-        return next(iter(mapped([item.statement], operand)))
-
-    def _touches(self, item: Item) -> list[Touch]:
-        if not item.access.l2bm:
-            return []
-        spans = [(v.low, v.high, self.shift.get(key)) for _, key, v in item.values]
-        found = []
-        for t in item.access.l2bm:
-            for low, high, shift in spans:
-                if shift is not None and low < t.high and t.low < high:
-                    found.append(replace(t, low=t.low + shift, high=t.high + shift))
-        return found
+    def _touches(self, item: Item) -> list[_Touch]:
+        shift = self.shift
+        return [
+            (blocks, low + shift[key], high + shift[key], writes)
+            for key, blocks, low, high, writes in item.touches
+            if key in shift
+        ]
 
     # ---- statements -------------------------------------------------------------------------------------------
 
     def _put(self, item: Item) -> None:
         self._send_before(item)
-        if item.store and item.duration > LONG and max(map(self.clock.free, item.ports)) > self.clock.now:
+        if item.store and item.duration > LONG and self.clock.all_free(item.ports) > self.clock.now:
             self.pending.append(item)
             return
         if isinstance(item.statement, m.Move):
             self._move(item)
             return
-        statement = self._retagged(item, self._settled(item))
+        if item.values:
+            self._settle_values(item)
+        if item.access.tags:
+            self._keep_tags(item)
         needed = self._needed(item)
-        if isinstance(statement, m.Bundle):
-            self._bundle(statement, needed)
+        if item.bundle >= 0:
+            self._bundle(item, needed)
             return
         self._wait(needed)
-        if isinstance(statement, m.Loop):
+        if isinstance(item.statement, m.Loop):
             self._settle()
-            self.hazards.forget()
-            self.recent = []
-        elif isinstance(statement, m.MaskLine):
-            self.hazards.mask = (statement.entry, statement.targets, statement.long2)
-        self._out(statement, item.steps)
+            self.slow, self.calm = -TO_MOVE, 0
+        if item.pause is not None:
+            self.clock.pause(item.pause)
+        else:
+            self._run(self._true(item))
+        self.step += item.steps
+        if self.code is not None:
+            self.code[self.node].append(self._true(item))
 
     def _move(self, item: Item, size: int = 0) -> None:
         """A move, or what is left of it; of that `size` LW, if that is less."""
-        statement = self._settled(item)
+        self._settle_values(item)
+        statement = item.statement
         assert isinstance(statement, m.Move)
         begun = self.begun.pop(item.number, 0)
-        if begun or 0 < size < statement.size:
-            assert statement.src is not None and statement.dst is not None
-            src, dst = (replace(o, addr=o.addr + begun) for o in (statement.src, statement.dst))
-            left = statement.size - begun
-            if 0 < size < left:
-                self.begun[item.number] = begun + size
-                left = size
-            statement = replace(statement, src=src, dst=dst, size=left)
+        left = statement.size - begun
+        if 0 < size < left:
+            self.begun[item.number] = begun + size
+            left = size
         self._wait(self._needed(item))
         if statement.src is not None and statement.src.space == m.L2BM:
-            last = max((step for step, settled in self.recent if settled > 3), default=-TO_MOVE)
-            self._nop(last + TO_MOVE - self.hazards.now)
-        if not (item.load or item.store):
-            self._out(self._retagged(item, statement), 0)
+            self._nop(self.slow + TO_MOVE - self.step)
+        if item.form is None:  # with a tag of its own
+            self._keep_tags(item)
+            self._run(self._true(item))
+            if self.code is not None:
+                self.code[self.node].append(self._true(item))
             return
         tag = self._tag()
-        self._out(replace(statement, tag=tag), 0)
-        a = item.access
-        self.flying[tag] = _Flying(tag, self.clock.done(tag), self._touches(item), a.reads, a.writes)
+        if self.code is not None:
+            self.code[self.node].append(self._part(item, begun, left, tag))
+        duration = item.duration if left == statement.size else cycles_of(left, item.form)
+        done = self.clock.move(item.ports, duration, tag)[2]
+        self.free = self.known = None
+        self.latest = max(self.latest, done)
+        self.soonest = min(self.soonest, done) if self.flying else done
+        self.flying[tag] = _Flying(tag, done, self._touches(item), item.access.reads, item.access.writes)
 
     def _needed(self, item: Item) -> list[int]:
         """The moves that have to be done before a statement."""
-        if item.access.anything or (isinstance(item.statement, m.Loop) and item.access.moves):
+        if item.quiet or not self.flying:
+            return []
+        if self.known is not None and self.known[0] is item:
+            return self.known[1]
+        a = item.access
+        if a.anything or (isinstance(item.statement, m.Loop) and a.moves):
             return list(self.flying)
-        a, found = item.access, []
-        mine = self._touches(item) if not isinstance(item.statement, m.Move) else []
-        for tag, f in self.flying.items():
-            if (
-                any((t.writes or o.writes) and t.meets(o) for t in mine for o in f.touches)
-                or any(meet(x, y) for x in a.reads for y in f.writes)
-                or any(meet(x, y) for x in a.writes for y in (*f.reads, *f.writes))
-            ):
-                found.append(tag)
+        mine = () if isinstance(item.statement, m.Move) else self._touches(item)
+        found = [
+            tag
+            for tag, f in self.flying.items()
+            if (mine and _clash(mine, f.touches))
+            or (a.reads and _meet(a.reads, f.writes))
+            or (a.writes and (_meet(a.writes, f.reads) or _meet(a.writes, f.writes)))
+        ]
+        self.known = item, found
         return found
 
-    def _bundle(self, bundle: m.Bundle, needed: list[int]) -> None:
+    def _bundle(self, item: Item, needed: Sequence[int]) -> None:
         """A step, behind the empty steps that it needs; waits stand in these, and in itself."""
-        use = use_of(bundle, shape_of(bundle))
+        at, own = self.at, item.access.tags
         while True:
-            waits = [tag for tag in needed if tag in self.flying]
-            missing = max((h.steps for h in self.hazards.missing(use)), default=0)
-            room = 0 if use.tags else 1
-            if len(waits) > room:
+            waits = [tag for tag in needed if tag in self.flying] if needed else []
+            missing = 0
+            for earlier, distance in item.distances:
+                missing = max(missing, at[earlier] + distance - self.step)
+            if len(waits) > (0 if own else 1):
                 self._wait(waits[:1])
             elif missing:
                 self._nop(missing)
             else:
                 break
-        tags = waits or ([] if use.tags else self._done(1))
-        for tag in tags:
-            bundle = replace(bundle, instructions=(*bundle.instructions, m.wait(tag)))
+        if not waits and not own:
+            waits = self._done()
+        clock = self.clock
+        if self.code is not None:
+            bundle = self._true(item)
+            assert isinstance(bundle, m.Bundle)
+            if waits:
+                bundle = replace(bundle, instructions=(*bundle.instructions, *map(m.wait, waits)))
+            self.code[self.node].append(bundle)
+        for tag in own:
+            clock.wait(self.kept[tag])
+        for tag in waits:
+            clock.wait(tag)
             del self.flying[tag]
-        self.hazards.record(use, bundle)
-        if use.shape.networks or not use.shape.plain or use.writes:
-            units = [SETTLED.get(o.unit, 3) for o in use.opcodes]
-            self.recent = [r for r in self.recent[-4:] if r[0] + r[1] > self.hazards.now]
-            self.recent.append((self.hazards.now, max(units)))
-        self._out(bundle, 1)
+            self.known = None
+        clock.pause(1)
+        at[item.bundle] = step = self.step
+        self.step += 1
+        if item.settled:
+            self.calm = max(self.calm, step + item.settled)
+            if item.settled > 3:
+                self.slow = step
 
-    def _done(self, count: int) -> list[int]:
-        """Moves that are done by now."""
-        return [tag for tag, f in self.flying.items() if f.done <= self.clock.now][:count]
+    def _done(self) -> list[int]:
+        """A move that is done by now, if there is one."""
+        now = self.clock.now
+        if not self.flying or self.soonest > now:
+            return []
+        for tag, f in self.flying.items():
+            if f.done <= now:
+                return [tag]
+        self.soonest = min([f.done for f in self.flying.values()])
+        return []
 
     def _wait(self, tags: Sequence[int]) -> None:
         for tag in sorted(tags, key=lambda t: self.flying[t].done):
             del self.flying[tag]
-            self._out(m.Bundle((m.wait(tag),)), 1)
+            self.known = None
+            self.clock.wait(tag)
+            self.clock.pause(1)
+            self.step += 1
+            if self.code is not None:
+                self.code[self.node].append(m.Bundle((m.wait(tag),)))
 
     def _nop(self, count: int) -> None:
         while count > 0:
-            for tag in self._done(1):
-                self._wait([tag])
-                count -= 1
+            done = self._done()
+            if not done:
                 break
-            else:
-                self._out(m.Nop(count), count)
-                return
+            self._wait(done)
+            count -= 1
+        if count > 0:
+            self.clock.pause(count)
+            self.step += count
+            if self.code is not None:
+                self.code[self.node].append(m.Nop(count))
 
     def _settle(self) -> None:
         """Empty steps until nothing that comes can be too early."""
-        self._nop(max((step + settled for step, settled in self.recent), default=0) - self.hazards.now)
+        self._nop(self.calm - self.step)
 
-    def _out(self, statement: m.Statement, steps: int) -> None:
-        self.code[self.node].append(statement)
+    def _run(self, statement: m.Statement) -> None:
+        """The clock over what has moves and waits of its own."""
         self.clock.run((statement,))
-        self.hazards.now += steps
+        self.free = None
+
+    # ---- what is written --------------------------------------------------------------------------------------
+
+    def _true(self, item: Item) -> m.Statement:
+        """The statement at its true places in L2BM; with true tags, where the fragment's own stay with their moves and waits."""
+        shifts = {addr: self.shift[key] for addr, key, _ in item.values}
+        tags = self.kept if item.form is None else {}
+        if not any(shifts.values()) and not (tags and item.access.tags):
+            return item.statement
+
+        def operand(o: m.Operand) -> m.Operand:
+            if o.space == m.L2BM:
+                return replace(o, addr=o.addr + shifts[o.addr])
+            return replace(o, addr=tags[o.addr]) if o.space == m.TAG else o
+
+        return next(iter(mapped([item.statement], operand, lambda tag: tags.get(tag, tag))))
+
+    def _part(self, item: Item, begun: int, size: int, tag: int) -> m.Move:
+        """A part of a move."""
+        move = self._true(item)
+        assert isinstance(move, m.Move) and move.src is not None and move.dst is not None
+        if begun:
+            src, dst = (replace(o, addr=o.addr + begun) for o in (move.src, move.dst))
+            move = replace(move, src=src, dst=dst)
+        return replace(move, size=size, tag=tag)
 
     # ---- tags -------------------------------------------------------------------------------------------------
 
@@ -434,14 +522,7 @@ class _Walk:
         self._wait([min(self.flying, key=lambda t: self.flying[t].done)])
         return self._tag()
 
-    def _retagged(self, item: Item, statement: m.Statement) -> m.Statement:
-        """With true tags, where the fragment's own stay with their moves and waits."""
-        if not item.access.tags:
-            return statement
+    def _keep_tags(self, item: Item) -> None:
+        """True tags for the fragment's own."""
         for tag in sorted(item.access.tags - self.kept.keys()):
             self.kept[tag] = self._tag()
-
-        def operand(o: m.Operand) -> m.Operand:
-            return replace(o, addr=self.kept[o.addr]) if o.space == m.TAG else o
-
-        return next(iter(mapped([statement], operand, lambda tag: self.kept.get(tag, tag))))

@@ -49,7 +49,12 @@ class Access:
     anything: bool = False
 
 
+NOTHING = Access()
+
+
 def access(s: m.Statement) -> Access:
+    if type(s) is m.Bundle and use_of(s).shape.plain:
+        return NOTHING
     found = Access()
     _collect(s, (), found)
     return found
@@ -140,17 +145,17 @@ class Values:
                 }
 
     def _touch(self, cells: np.ndarray, number: int, touch: Touch) -> None:
-        part = cells[list(touch.blocks), touch.low // CELL : -(-touch.high // CELL)]
-        aligned = not (touch.low % CELL or touch.high % CELL)
-        known = [] if touch.whole and aligned else [v for v in np.unique(part) if v >= 0]
+        blocks = slice(None) if touch.blocks == BOTH else touch.blocks[0]
+        part = cells[blocks, touch.low // CELL : -(-touch.high // CELL)]
         mine = self._new(touch, number)
-        for other in known:
-            self._join(mine, int(other))
-        if touch.whole and aligned:
+        if touch.whole and not (touch.low % CELL or touch.high % CELL):
             part[...] = mine
-        else:
-            part[part < 0] = mine
-        cells[list(touch.blocks), touch.low // CELL : -(-touch.high // CELL)] = part
+            return
+        first = part.flat[0] if part.size else -1
+        for other in [first] if (part == first).all() else np.unique(part):
+            if other >= 0:
+                self._join(mine, int(other))
+        part[part < 0] = mine
 
     def _new(self, touch: Touch, number: int) -> int:
         self._parent.append(len(self._parent))
