@@ -6,6 +6,8 @@ import torch
 
 aten = torch.ops.aten
 
+_NEIGHBOURS = "shapes are static; sort, and compare neighbours"
+
 # aten operator -> what is wrong when its operands are known only at run time, and what to write instead
 DATA_DEPENDENT = {
     aten._local_scalar_dense.default: (
@@ -16,6 +18,18 @@ DATA_DEPENDENT = {
     aten.equal.default: (
         "torch.equal needs the values of tensors",
         "they are known only when the program runs; use (a == b).all() and torch.where",
+    ),
+    aten.allclose.default: (
+        "torch.allclose needs the values of tensors",
+        "they are known only when the program runs; use torch.isclose(a, b).all() and torch.where",
+    ),
+    aten.repeat_interleave.Tensor: (
+        "repeat_interleave has as many results as the counts say",
+        "shapes are static; give their sum as output_size, or pad to the largest one",
+    ),
+    **dict.fromkeys(
+        (aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default),
+        ("unique has as many results as there are different elements", _NEIGHBOURS),
     ),
     aten.nonzero.default: (
         "nonzero has as many results as there are non-zero elements",
@@ -47,6 +61,7 @@ INSTEAD = {
 # What to do about operators that are refused whatever torch makes of them.
 WITHOUT = {
     aten._amp_foreach_non_finite_check_and_unscale_.default: "gradients are single in mixed, too: leave the GradScaler out",
+    aten._nested_tensor_from_tensor_list.default: "pad to one length, and mask what is behind the ends",
     aten._pack_padded_sequence.default: (
         "sequences are not packed: give the layer the padded ones, and mask what is behind their ends "
         "(torch.where(torch.arange(steps) < lengths[:, None], ...); the last state is the result at lengths - 1)"
@@ -65,7 +80,9 @@ OPERATORS = {
     "aten::linalg_pinv": "use torch.linalg.solve(a.mT @ a, a.mT)",
     "aten::view": "convert the values with .to(dtype); bits are not looked at in another dtype",
     "aten::nextafter": "scale instead, for example x * (1 + torch.finfo(x.dtype).eps)",
-    "aten::unique_dim": "shapes are static; sort, and compare neighbours",
+    "aten::unique_dim": _NEIGHBOURS,
+    "aten::_to_sparse": "keep it dense, or multiply by its elements: torch.zeros(n, k).index_add(0, rows, x[columns] * values)",
+    "aten::quantize_per_tensor": "torch.fake_quantize_per_tensor_affine rounds in the same way and stays float",
     **dict.fromkeys(
         ("transformers::grouped_mm_fallback", "transformers::grouped_mm_fallback_backward"),
         "model.set_experts_implementation('batched_mm') needs no values",
@@ -79,5 +96,12 @@ OPERATORS = {
         _SMALL,
     ),
 }  # fmt: skip
+
+# Operators that take functions, by name, and what to write instead.
+ROUNDS = "write a loop in Python, of a fixed number of rounds; torch.where(goes_on, new, old) keeps what is finished"
+HIGHER_ORDER = {
+    **dict.fromkeys(("while_loop", "scan", "associative_scan", "map_impl"), ROUNDS),
+    "flex_attention": "use scaled_dot_product_attention with attn_mask",
+}
 
 COMPLEX = "complex numbers are pairs of real tensors, and this has no form for them: write it with x.real and x.imag"

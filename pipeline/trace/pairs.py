@@ -302,10 +302,15 @@ def _pow(z: Pair, exponent: Any) -> Any:
 
 
 def _roots(n: int, sign: int) -> Pair:
-    """exp(sign 2 pi i j k / n) of all j, k below n."""
+    """exp(sign 2 pi i j k / n) of all j, k below n.
+
+    Those on an axis are exact: the first and the middle element of the transform of a real tensor are real, whose angle a part
+    near 0 of any sign would turn round.
+    """
     places = torch.arange(n)
-    angle = (places[:, None] * places % n).double() * (sign * 2 * math.pi / n)
-    return Pair(angle.cos(), angle.sin())
+    places = places[:, None] * places % n
+    angle = places.double() * (sign * 2 * math.pi / n)
+    return Pair(angle.cos().where(4 * places % (2 * n) != n, 0.0), angle.sin().where(2 * places % n != 0, 0.0))
 
 
 def _as(z: Pair, dtype: torch.dtype) -> Pair:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -21,7 +21,15 @@ from mlsdk.errors import WHAT_TO_DO, DataDependentControlFlow, Misuse, TraceErro
 from mlsdk.pipeline.trace.decompositions import DECOMPOSITIONS
 from mlsdk.pipeline.trace.draws import Draws
 from mlsdk.pipeline.trace.frames import torch_function, user_line
-from mlsdk.pipeline.trace.instead import ASSUMED, DATA_DEPENDENT, DYNAMIC_SHAPE, INSTEAD, OPERATORS, WITHOUT
+from mlsdk.pipeline.trace.instead import (
+    ASSUMED,
+    DATA_DEPENDENT,
+    DYNAMIC_SHAPE,
+    HIGHER_ORDER,
+    INSTEAD,
+    OPERATORS,
+    WITHOUT,
+)
 from mlsdk.pipeline.trace.shadow import META, Shadow, shadow_like
 from mlsdk.pipeline.trace.shapes import quick_shapes
 
@@ -234,7 +242,8 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         source, scope = self.where()
         if not isinstance(func, torch._ops.OpOverload):
-            raise UnsupportedOperator.listing([Misuse(f"torch.{func}", source, scope)], WHAT_TO_DO)
+            hint = HIGHER_ORDER.get(str(func), "")
+            raise UnsupportedOperator.listing([Misuse(f"torch.{func}", source, scope, hint)], WHAT_TO_DO)
         if func.namespace in ("profiler", "prim"):
             return func(*args, **kwargs)
         if _names_meta(kwargs.get("device")):
@@ -455,7 +464,7 @@ class Recorder(TorchDispatchMode):
                 result.zero_()
             return result
 
-        if needs_values(func, args):
+        if needs_values(func, args, kwargs):
             if not computable:
                 if func is aten._local_scalar_dense.default and torch_function() in ASSUMED:
                     return ASSUMED[torch_function()]
@@ -559,12 +568,14 @@ class Recorder(TorchDispatchMode):
         return f"{func.name()} {DYNAMIC_SHAPE[0]}", DYNAMIC_SHAPE[1]
 
 
-def needs_values(func: Any, args: tuple[Any, ...]) -> bool:
+def needs_values(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Whether an operator's Python result, or the shape of its result, depends on the content of its operands."""
     if func is aten.index.Tensor:
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     if func is aten._ctc_loss.Tensor and args[1].ndim == 2:
         return False  # torch cuts the labels off behind the longest sequence; we do not
+    if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is not None:
+        return False
     tags = func.tags
     return torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
 

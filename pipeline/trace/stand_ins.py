@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.optim.swa_utils import AveragedModel, get_swa_avg_fn
+from torch.utils._pytree import tree_map
 
 from mlsdk.errors import TraceError, TraceWarning
 from mlsdk.pipeline.trace.frames import user_line, warn_user
@@ -98,7 +100,17 @@ def schedule(outer: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: An
     )
 
 
-STAND_INS: dict[tuple[type, str], Callable[..., Any]] = {
+def branches(
+    outer: Callable[..., Any], condition: Any, yes: Callable[..., Any], no: Callable[..., Any], operands: Any = ()
+) -> Any:
+    """Both branches, which may not write into anything, are computed."""
+    if not isinstance(condition, torch.Tensor):
+        return (yes if condition else no)(*operands)
+    return tree_map(partial(torch.where, condition.reshape(())), yes(*operands), no(*operands))
+
+
+STAND_INS: dict[tuple[Any, str], Callable[..., Any]] = {
+    (torch, "cond"): branches,
     (_BatchNorm, "forward"): batch_norm,
     (AveragedModel, "update_parameters"): update_parameters,
     (GradScaler, "scale"): scale,

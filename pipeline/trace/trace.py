@@ -41,6 +41,7 @@ from mlsdk.pipeline.trace.draws import Draws
 from mlsdk.pipeline.trace.dtypes import ALLOWED, DTYPE_OF_TORCH, dense_array
 from mlsdk.pipeline.trace.frames import user_line, warn_user
 from mlsdk.pipeline.trace.functionalize import functionalize
+from mlsdk.pipeline.trace.instead import ROUNDS
 from mlsdk.pipeline.trace.lower import Lowering
 from mlsdk.pipeline.trace.recorder import Capture, Recorder, Tape, storage_of
 from mlsdk.pipeline.trace.restore import Replacement, Snapshot, report_lost
@@ -293,8 +294,8 @@ class _Trace:
                 return call(inputs)
         except Exception as error:
             place = self.recorder.last_line
-            if type(error).__module__ == "torch._dynamo.exc":  # torch.cond and its kin compile what they get
-                misuse = Misuse("torch.cond, torch.while_loop or torch.compile", f"or after {place}")
+            if type(error).__module__ == "torch._dynamo.exc":  # torch.while_loop and its kin compile what they get
+                misuse = Misuse("torch.while_loop or another function that compiles", f"or after {place}", "", ROUNDS)
                 raise UnsupportedOperator.listing([misuse], WHAT_TO_DO) from error
             if NO_DATA in str(error):
                 what = "torch reads the elements of a tensor (torch.tensor([a, b]) of tensors)"

@@ -52,6 +52,16 @@ def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
     return x.clone()
 
 
+# --- repeating ---
+
+
+@decomposes(aten.repeat_interleave.Tensor)
+def _repeat_interleave(counts: Tensor, *, output_size: int) -> Tensor:
+    """The number of each item as many times as its count says; of what is beyond their sum, the last one."""
+    ends = counts.cumsum(0)
+    return torch.searchsorted(ends, torch.arange(output_size), right=True).clamp(max=len(counts) - 1)
+
+
 # --- medians: of an even number of elements the lower one ---
 
 

@@ -1,4 +1,4 @@
-"""Special functions: of the gamma function and of the normal distribution."""
+"""Special functions: of the gamma function, of the normal distribution, and of integers."""
 
 from __future__ import annotations
 
@@ -150,3 +150,21 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
     inside = (flat >= low) & (flat <= high)
     place = ((flat - low) / (high - low) * bins).clamp(0, bins - 1).long()
     return ((place[:, None] == torch.arange(bins)) & inside[:, None]).sum(0).to(x.dtype)
+
+
+# --- of integers ---
+
+
+@decomposes(aten.gcd.default)
+def _gcd(a: Tensor, b: Tensor) -> Tensor:
+    """Euclid's rounds, of which consecutive numbers of Fibonacci need the most: 45 for 32 bits, which integers have."""
+    a, b = torch.broadcast_tensors(a, b)
+    for _ in range(45):
+        a, b = torch.where(b == 0, a, b), torch.where(b == 0, b, torch.remainder(a, torch.where(b == 0, 1, b)))
+    return a.abs()
+
+
+@decomposes(aten.lcm.default)
+def _lcm(a: Tensor, b: Tensor) -> Tensor:
+    divisor = torch.gcd(a, b)
+    return (a * torch.div(b, torch.where(divisor == 0, 1, divisor), rounding_mode="trunc")).abs()

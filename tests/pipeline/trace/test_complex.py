@@ -79,6 +79,7 @@ FUNCTIONS = {
     "ifft": (lambda a, b: real(fft.ifft(torch.complex(a, b), dim=1)), a, b),
     "rfft": (lambda a: (real(fft.rfft(a, dim=1)), real(fft.rfft2(a))), a),
     "irfft": (lambda a: (fft.irfft(fft.rfft(a)), fft.irfft(fft.rfft(a, n=7), n=7), fft.irfft2(fft.rfft2(a) * 2j)), a),
+    "phase": (lambda a: (fft.rfft(a, n=8).angle(), fft.rfft(-a.abs()).angle()), a),
     "shift": (lambda a: real(fft.fftshift(fft.fft(a))), a),
     "long": (lambda x: (real(fft.rfft(x)), real(fft.fft(x[:, :131]))), line),
     "stft": (lambda x: torch.stft(x, 32, 8, window=window, return_complex=True).abs(), line),

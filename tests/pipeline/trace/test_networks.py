@@ -348,6 +348,7 @@ TRANSFORMS = {
     "grad": lambda a: torch.func.grad(lambda z: (z**2).sum())(a),
     "vmap of grad": lambda a: torch.func.vmap(torch.func.grad(lambda z: (z**3).sum()))(a),
     "jvp": lambda a: torch.func.jvp(torch.sin, (a,), (a,))[1],
+    "cond": lambda a: torch.cond(a.sum() > 0, lambda z: z.sin(), lambda z: z * 2, (a,)),
     "jacfwd": lambda a: torch.func.jacfwd(lambda z: (z @ z.T).sin())(a),
     "hessian": lambda a: torch.func.hessian(lambda z: (z[0] * z[1].exp()).prod())(a),
     "vmap of jacrev": lambda a: torch.vmap(torch.func.jacrev(lambda row: row.softmax(0).cumsum(0)))(a),

@@ -50,6 +50,13 @@ FUNCTIONS = {
         integers(-3, 3, 4, 8, 16, seed=1).float(),
         torch.tensor([3, 3, 9, 12], dtype=torch.int32),
     ),
+    "repeat_interleave_counts": (
+        lambda a, n: torch.repeat_interleave(a, n, 1, output_size=8),
+        x,
+        torch.tensor([0, 3, 0, 1, 1, 0, 3]),
+    ),
+    "gcd": (lambda a: (torch.gcd(a, a.flip(0)), torch.lcm(a, torch.tensor(6))), whole),
+    "gcd_largest": (lambda a, b: torch.gcd(a, b), torch.tensor([1134903170, -(2**31), 0]), torch.tensor(1836311903)),
     "pdist": (lambda a: (F.pdist(a), F.pdist(a, 1.0)), x[0]),
     "rrelu": (lambda a: F.rrelu(a), x),
     **{

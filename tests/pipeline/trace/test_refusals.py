@@ -87,6 +87,14 @@ def formatted(inputs):
     print(f"{inputs['x'].mean():.3f}")
 
 
+def close(inputs):
+    return {"y": inputs["x"] * torch.allclose(inputs["x"], -inputs["x"])}
+
+
+def by_counts(inputs):
+    return {"y": torch.repeat_interleave(inputs["x"], inputs["x"][:, 0].abs().long(), 0)}
+
+
 DATA_DEPENDENT = {
     branch: "choose with torch.where",
     loop: "choose with torch.where",
@@ -95,7 +103,9 @@ DATA_DEPENDENT = {
     repeat: "keep it a tensor",
     nonzero: "keep all elements",
     mask: r"torch.where\(mask, x, 0\)",
-    unique: "shapes are static",
+    unique: "sort, and compare neighbours",
+    close: r"isclose\(a, b\).all()",
+    by_counts: "give their sum as output_size",
     equal: r"\(a == b\).all\(\)",
     to_list: ".tolist() needs",
     to_numpy: ".numpy() needs",
@@ -323,11 +333,14 @@ def test_changes_of_storage_are_refused():
 
 
 def test_higher_order_operators_are_refused():
-    def function(inputs):
-        y = inputs["x"]
-        return {"y": torch.cond(y.sum() > 0, lambda y: y + 1, lambda y: y - 1, [y])}
+    from torch._higher_order_ops import while_loop
 
-    with pytest.raises(UnsupportedOperator, match="torch.cond"):
+    def function(inputs):
+        return {"y": while_loop(lambda y: y.sum() < 9, lambda y: (y + 1,), (inputs["x"],))[0]}
+
+    with pytest.raises(
+        UnsupportedOperator, match="torch.while_loop.*: write a loop in Python, of a fixed number of rounds"
+    ):
         trace(function, {"x": x})
 
 
