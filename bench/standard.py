@@ -97,6 +97,9 @@ CASES: dict[str, Case] = {
     "ConvTranspose": Case(
         lambda d: [d.floats(1, 16, 32, 32)], lambda d: [d.floats(16, 16, 2, 2), d.floats(16)], {"strides": (2, 2)}
     ),
+    "ConvFilterGrad": Case(
+        lambda d: [d.floats(*IMAGE), d.floats(*IMAGE)], attrs={"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
+    ),
     "Sum": Case(lambda d: [*_matrices(d), d.floats(*MATRIX)]),
     "Mean": Case(lambda d: [*_matrices(d), d.floats(*MATRIX)]),
     "Cast": Case(_matrix, attrs={"to": 6}),

@@ -92,7 +92,7 @@ RESHAPES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten"}
 #: nodes that wait for each other; they are planned one within the other, and Python nests no deeper than it does
 LONGEST_WAIT = 64
 #: operators that round float operands to half when float_dtype is mixed
-PRODUCTS = {"Conv", "ConvTranspose", "MatMul", "Gemm"}
+PRODUCTS = {"Conv", "ConvTranspose", "ConvFilterGrad", "MatMul", "Gemm"}
 
 
 class Planner:

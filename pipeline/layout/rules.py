@@ -15,6 +15,7 @@ from mlsdk.pipeline.ir.placed import ANY, LANES, ON_HOST, ZERO
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, choose_lane, spread
 from mlsdk.pipeline.layout import (
     drawing,
+    filters,
     gradients,
     losses,
     moving,
@@ -291,6 +292,7 @@ RULES: dict[str, Rule] = {
     **losses.RULES,
     **resizing.RULES,
     **gradients.RULES,
+    **filters.RULES,
     **drawing.RULES,
     **plugins.registry().rules,
 }

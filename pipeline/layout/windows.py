@@ -109,7 +109,7 @@ def plane_of(planner: Planner, name: str, dtype: str = "") -> tuple[str, Plane]:
     return name, plane
 
 
-def _attributes(window: Window) -> dict[str, tuple[int, int]]:
+def window_attributes(window: Window) -> dict[str, tuple[int, int]]:
     """The window in two dimensions, as the emitters read it from their node."""
 
     def pair(values: tuple[int, ...], fill: int) -> tuple[int, int]:
@@ -190,7 +190,7 @@ def conv(planner: Planner, node: Node) -> None:
     if deep is not None:
         conv(planner, deep)
         return
-    found = _attributes(window)
+    found = window_attributes(window)
     source, plane = plane_of(planner, x, "half" if half else "")
     source = planner.clean(source)
     w_dtype = "half" if half and planner.is_constant(w) else planner.device_dtype(w)
@@ -375,7 +375,7 @@ def _depthwise(planner: Planner, node: Node, window: Window, x: str, w: str, bia
         x = planner.apply(node, "Gather", (x, index), wide, axis=1)
         shape = wide
     source, plane = plane_of(planner, x)
-    found = _attributes(window)
+    found = window_attributes(window)
     split, most = split_for(out, "half" if half else compute), EXTENT[L2B] // plane.split.channels
     images = min(split.images, most)
     split = Split(images, plane.split.channels, max(1, min(out[2] if len(out) == 4 else 1, most // images)))
@@ -483,7 +483,7 @@ def pool(planner: Planner, node: Node) -> None:
     images = min(split.images, most)
     split = Split(images, plane.split.channels, max(1, min(out[2] if len(out) == 4 else 1, most // images)))
     scheme = plane_scheme(out, split)
-    found: dict[str, Any] = _attributes(window)
+    found: dict[str, Any] = window_attributes(window)
     limit = 16 if kernel == "average" else 64
     if not _fits(plane, Plane.of(out, scheme), found, QUAD_LW[have], (have, dtype), limit, True):  # type: ignore[arg-type]
         _pool_by_taps(planner, replace(node, inputs=(source,)), window, kernel)

@@ -28,6 +28,7 @@ EXACT = Bound(0, 0, 0, 0)
 BOUNDS: Mapping[str, Bound] = {
     "Conv": Bound(0.51, 0.51, 4, 8),
     "ConvTranspose": Bound(0.51, 0.51, 2.5, 4),
+    "ConvFilterGrad": Bound(0.51, 1, 4, 8),
     "MatMul": Bound(0.51, 0.51, 6, 12),
     "Gemm": Bound(0.51, 0.51, 6, 12),
     "Sum": Bound(1, 1, 1, 1),

@@ -11,6 +11,7 @@ import numpy as np
 from mlsdk.pipeline.ir.graph import FLOATS, Node
 from mlsdk.pipeline.ops.lazy_torch import to_torch, torch
 from mlsdk.pipeline.ops.table import (
+    REQUIRED,
     Operator,
     Type,
     accumulating,
@@ -223,6 +224,64 @@ register(
         "The transpose of Conv: each input element adds its filter to the output.",
         (2, 3),
         {**WINDOW, "group": 1, "output_padding": None, "output_shape": None},
+        "convolution",
+    )
+)
+
+
+# --- the gradient of filters ---
+
+
+def _filter_grad_infer(node: Node, inputs: Sequence[Any]) -> list[Type]:
+    x, gy = inputs
+    require_dtype(x, FLOATS)
+    require_same_dtype(inputs)
+    attrs, rank = attributes(node), len(x.shape) - 2
+    require(1 <= rank <= 3, f"takes a batch, channels and 1 to 3 spatial axes, got {list(x.shape)}")
+    kernel, group = tuple(attrs["kernel_shape"]), attrs["group"]
+    require(len(kernel) == rank, f"kernel_shape has {len(kernel)} entries for {rank} spatial axes")
+    fits = group > 0 and len(gy.shape) == rank + 2 and x.shape[1] % group == 0 and gy.shape[1] % group == 0
+    require(fits, f"{x.shape[1]} channels, a gradient {list(gy.shape)} and {group} groups do not fit")
+    window = window_of(node, x.shape[2:], kernel)
+    require(gy.shape[0] == x.shape[0], f"the gradient has {gy.shape[0]} images, x {x.shape[0]}")
+    most = output_extents(window, x.shape[2:])
+    require(
+        all(n <= places for n, places in zip(gy.shape[2:], most)),
+        f"the gradient {list(gy.shape)} has places beyond the {list(most)} of the convolution",
+    )
+    return [(x.dtype, (gy.shape[1], x.shape[1] // group, *kernel))]
+
+
+def _filter_grad(node: Node, inputs: Sequence[Any]) -> list[Array]:
+    x, gy = (accumulating(value) for value in inputs)
+    attrs = attributes(node)
+    kernel, group = tuple(attrs["kernel_shape"]), int(attrs["group"])
+    window = window_of(node, x.shape[2:], kernel)
+    x, extents = padded(x, window), gy.shape[2:]
+    n, outputs = gy.shape[:2]
+    each = x.shape[1] // group
+    grads = gy.reshape(n, group, outputs // group, -1).transpose(1, 2, 0, 3).reshape(group, outputs // group, -1)
+    result = np.zeros((outputs, each, *kernel), gy.dtype)
+    for tap in np.ndindex(*kernel):
+        cut = tuple(
+            slice(t * d, t * d + (count - 1) * s + 1, s)
+            for t, d, s, count in zip(tap, window.dilations, window.strides, extents)
+        )
+        met = x[(slice(None), slice(None), *cut)].reshape(n, group, each, -1)
+        result[(slice(None), slice(None), *tap)] = (grads @ met.transpose(1, 0, 3, 2).reshape(group, -1, each)).reshape(
+            outputs, each
+        )
+    return [result.astype(inputs[0].dtype)]
+
+
+register(
+    Operator(
+        "ConvFilterGrad",
+        _filter_grad_infer,
+        _filter_grad,
+        "x, gy: the gradient of the filters of a Conv of x, of which gy is the gradient of the result.",
+        (2, 2),
+        {**WINDOW, "kernel_shape": REQUIRED, "group": 1},
         "convolution",
     )
 )

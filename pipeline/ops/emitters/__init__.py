@@ -17,6 +17,7 @@ from mlsdk.pipeline.ops.emitters.conv import emit_conv
 from mlsdk.pipeline.ops.emitters.copy import emit_copy
 from mlsdk.pipeline.ops.emitters.elementwise import emit_elementwise
 from mlsdk.pipeline.ops.emitters.fetch import emit_fetch
+from mlsdk.pipeline.ops.emitters.filters import emit_filters
 from mlsdk.pipeline.ops.emitters.fragment import Call, Fragment
 from mlsdk.pipeline.ops.emitters.gather import emit_gather
 from mlsdk.pipeline.ops.emitters.gemm import emit_gemm
@@ -51,6 +52,7 @@ EMITTERS: dict[str, Emitter] = {
     LOAD: emit_load,
     "conv": emit_conv,
     "slide": emit_slide,
+    "filters": emit_filters,
 }
 
 _KNOWN: dict[str, Fragment] = {}

@@ -332,29 +332,9 @@ def _weight_gradient(
     dilation: list[int],
     groups: int,
 ) -> Value:
-    """A convolution over the batch axis: of the input [N, Cin, ...] with the output's gradient [N, Cout, ...] as
-    filters, strides and dilations swapped, cut to the kernel's size."""
-    rank = len(w.shape) - 2
-    n, cin, cout = near.shape[0], near.shape[1], far.shape[1]
-    space = list(range(2, rank + 2))
-    # [N, G * I, ...] -> [I, G * N, ...]: each group convolves its own channels
-    data = b.reshape(near, (n, groups, cin // groups, *near.shape[2:]))
-    data = b.transpose(data, [2, 1, 0, *(axis + 1 for axis in space)])
-    data = b.reshape(data, (cin // groups, groups * n, *near.shape[2:]))
-    filters = b.transpose(far, [1, 0, *space])
-    result = b.op(
-        "Conv",
-        data,
-        filters,
-        strides=tuple(dilation),
-        dilations=tuple(stride),
-        pads=(*padding, *padding),
-        group=groups,
-    )
-    for axis, size in zip(space, w.shape[2:]):
-        result = b.slice(result, axis, 0, size)
-    assert result.shape == (cin // groups, cout, *w.shape[2:])
-    return b.transpose(result, [1, 0, *space])
+    """Of a convolution of `near` with filters like w, of which `far` is the gradient of the result."""
+    attrs = {"kernel_shape": w.shape[2:], "strides": tuple(stride), "dilations": tuple(dilation), "group": groups}
+    return b.op("ConvFilterGrad", near, far, pads=(*padding, *padding), **attrs)
 
 
 # --- pooling ---

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from emulated import graph_of, run, steps_of
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 DTYPES = ("float", "half", "mixed", "double")
@@ -185,6 +185,55 @@ def test_transposed_conv_moves_no_zeros(x, w, most):
         "ConvTranspose", {"x": ("float32", x)}, {"y": ("float32", shape)}, attrs, {"w": np.zeros(w, np.float32)}
     )
     assert steps_of(graph, "mixed") <= most
+
+
+# ---- the gradient of filters --------------------------------------------------------------------------------------
+
+
+def gradient_of_filters(n, c, h, w, o, kernel, stride, padding, dilation, groups=1, dtype="mixed", seed=1):
+    """Runs it and compares; returns the steps."""
+    places = [
+        (extent + 2 * p - d * (k - 1) - 1) // s + 1
+        for extent, p, d, k, s in zip((h, w), padding, dilation, kernel, stride)
+    ]
+    x, g = arrays(seed, (n, c, h, w), (n, o, *places))
+    wide = [torch.from_numpy(v).double() for v in (x, g)]
+    want = torch.nn.grad.conv2d_weight(
+        wide[0], (o, c // groups, *kernel), wide[1], stride, padding, dilation, groups
+    ).numpy()
+    attrs = {"strides": stride, "pads": padding * 2, "dilations": dilation, "group": groups, "kernel_shape": kernel}
+    shapes = {"x": ("float32", x.shape), "g": ("float32", g.shape)}
+    graph = graph_of("ConvFilterGrad", shapes, {"y": ("float32", want.shape)}, attrs)
+    result, stats = run(graph, {"x": x, "g": g}, dtype)
+    scale = np.abs(x).max() * np.abs(g).max() * (n * places[0] * places[1]) ** 0.5
+    assert np.abs(result["y"] - want).max() <= CONV[dtype] * scale
+    return stats.total_steps
+
+
+@settings(max_examples=int(settings().max_examples) // 2)
+@given(
+    n=st.sampled_from([1, 2, 3, 9, 17]), c=st.sampled_from([1, 3, 16, 20, 40]), h=extents, w=extents,
+    o=st.sampled_from([1, 5, 16, 33, 70]), kernel=st.tuples(kernels, kernels),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)), padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)), groups=st.sampled_from([1, 1, 1, 2, 16]),
+    dtype=st.sampled_from(DTYPES), seed=st.integers(0, 2**31),
+)  # fmt: skip
+def test_the_gradient_of_filters_matches_torch(n, c, h, w, o, kernel, stride, padding, dilation, groups, dtype, seed):
+    for extent, k, p, d in zip((h, w), kernel, padding, dilation):
+        assume(extent + 2 * p >= (k - 1) * d + 1)
+    assume(max(c, o) * groups <= 80 and n * max(c, o) * groups * h * w <= 30000)
+    gradient_of_filters(n, c * groups, h, w, o * groups, kernel, stride, padding, dilation, groups, dtype, seed)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most"),
+    [((8, 16, 16, 16, 32, 3, 1), 521), ((16, 32, 16, 16, 64, 3, 2), 1285), ((8, 1, 28, 28, 32, 5, 1), 1709)],
+)
+def test_the_gradient_of_filters_reads_images_where_they_lie(sizes, most):
+    """As a convolution whose window is the image they took 8,145, 10,753 and 16,117 steps."""
+    n, c, h, w, o, k, stride = sizes
+    steps = gradient_of_filters(n, c, h, w, o, (k, k), (stride, stride), (k // 2, k // 2), (1, 1))
+    assert steps <= most
 
 
 # ---- pooling ------------------------------------------------------------------------------------------------------
