@@ -12,7 +12,7 @@ from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.planes import Plane
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme
-from mlsdk.pipeline.layout.windows import plane_of, window_attributes
+from mlsdk.pipeline.layout.windows import plane_of, together, window_attributes
 from mlsdk.pipeline.ops.convolution import window_of
 from mlsdk.pipeline.ops.emitters import filter_ways
 from mlsdk.pipeline.ops.table import attributes
@@ -23,41 +23,77 @@ if TYPE_CHECKING:
 
 def filter_gradient(planner: Planner, node: Node) -> None:
     x, g = node.inputs
-    shape, out = planner.shape(x), planner.shape(node.outputs[0])
+    out = planner.shape(node.outputs[0])
     groups = int(attributes(node)["group"])
-    if len(shape) > 4 or groups > 1:
+    fits = len(out) <= 4 and (
+        _product(planner, node, x, g, 1, node.outputs[0]) if groups == 1 else _of_groups(planner, node, x, g, groups)
+    )
+    if not fits:
         by_convolution(planner, node)
-        return
+
+
+def _product(planner: Planner, node: Node, x: str, g: str, groups: int, out: str, clean: bool = False) -> bool:
+    """The gradient of all filters of so many groups, as the value `out`, if it fits. `clean`: there are none beyond those of g,
+    so what lies behind its channels has to be zero."""
+    shape = planner.shape(out)
     half = planner.halves and planner.device_dtype(x) != "double"
     places = []
     for name in (x, g):
         name, _ = plane_of(planner, name, "half" if half else "")
         if half and planner.device_dtype(name) == "single":
             name = planner.rounded(name)
-        places.append(name)
+        places.append(planner.clean(name) if clean else name)
     planes = [Plane.of(planner.shape(name), planner.scheme_of(name)) for name in places]  # type: ignore[arg-type]
-    found = window_attributes(window_of(node, shape[2:], out[2:]))
+    found = window_attributes(window_of(node, planner.shape(x)[2:], shape[2:]))
     letter = {"half": "h", "single": "f", "double": "d"}[planner.device_dtype(places[0])]
     sizes = filter_ways.sizes_of(planes[0], planes[1], found, groups)  # type: ignore[arg-type]
     if filter_ways.choose(sizes, letter, planner.device_dtype(places[0])) is None:
-        by_convolution(planner, replace(node, inputs=tuple(places)))
-        return
+        return False
     dtype = "double" if letter == "d" else "single"
-    want = planner.device_dtype(node.outputs[0])
-    name = node.outputs[0] if want == dtype else planner.temporary(node.outputs[0], out)
+    want = planner.device_dtype(out)
+    name = out if want == dtype else planner.temporary(out, shape)
     part = replace(node, outputs=(name,), attrs={**node.attrs, **found, "groups": groups})
     if name != node.outputs[0]:
         part = replace(part, name=planner.fresh(f"{node.name}.sum"))
     zero = [planner.values[p].pad in (ZERO, LANES) or planner.shape(p)[1] % BLOCK == 0 for p in places]
-    planner.put(
-        part, "filters", places, [scheme_of(out)], dtypes=[dtype], kernel=letter, pad=ZERO if all(zero) else ANY
-    )
-    if name != node.outputs[0]:
-        cast = replace(node, op="Cast", inputs=(name,), attrs={})
-        scheme = planner.scheme_of(name)
-        assert scheme is not None
-        kernel = f"Cast:{dtype}:{want}"
-        planner.put(cast, "elementwise", [name], [scheme], dtypes=[want], kernel=kernel, pad=planner.values[name].pad)
+    scheme = scheme_of(shape)
+    planner.put(part, "filters", places, [scheme], dtypes=[dtype], kernel=letter, pad=ZERO if all(zero) else ANY)
+    if name != out:
+        cast = replace(part, name=planner.fresh(f"{node.name}.cast"), op="Cast", outputs=(out,), attrs={})
+        pad, kernel = planner.values[name].pad, f"Cast:{dtype}:{want}"
+        planner.put(cast, "elementwise", [name], [scheme], dtypes=[want], kernel=kernel, pad=pad)
+    return True
+
+
+def _of_groups(planner: Planner, node: Node, x: str, g: str, groups: int) -> bool:
+    """Groups are gathered until they have whole blocks of channels; of what is multiplied then, each filter's own group stays."""
+    outputs, each, *kernel = planner.shape(node.outputs[0])
+    times = together((outputs, each), groups)
+    if times == 1:
+        return _product(planner, node, x, g, groups, node.outputs[0])
+    alone = each == 1 and outputs == groups and times == BLOCK
+    dense = (-(-outputs // BLOCK) * BLOCK if alone else outputs, each * times, *kernel)
+    whole = planner.temporary(node.outputs[0], dense)
+    if not _product(planner, node, x, g, -(-groups // times), whole, alone and outputs % BLOCK != 0):
+        return False
+    if alone:  # lanes are channels; the filters of a block, of which each has one, are added
+        split = (dense[0] // BLOCK, BLOCK, BLOCK, *kernel)
+        own = np.eye(BLOCK)[None]
+    else:
+        split = (outputs, times, each, *kernel)
+        own = np.equal.outer(np.arange(outputs) * groups // outputs % times, np.arange(times))[..., None]
+    dtype = planner.value(whole).dtype
+    factor = planner.new_constant(f"{node.name}.own", own.reshape(*own.shape, *(1 for _ in kernel)).astype(dtype))
+    parts = planner.apply(node, "Reshape", (whole,), split)
+    parts = planner.apply(node, "Mul", (parts, factor), split)
+    axes = planner.new_constant(f"{node.name}.axes", np.array([1], np.int64))
+    total = planner.apply(node, "ReduceSum", (parts, axes), (split[0], *split[2:]), keepdims=0)
+    if alone and dense[0] != outputs:
+        total = planner.apply(node, "Reshape", (total,), (dense[0], *kernel))
+        numbers = [planner.new_constant(f"{node.name}.cut", np.array([n], np.int64)) for n in (0, outputs, 0)]
+        total = planner.apply(node, "Slice", (total, *numbers), (outputs, *kernel))
+    planner.apply(node, "Reshape", (total,), planner.shape(node.outputs[0]), out=node.outputs[0])
+    return True
 
 
 def scheme_of(out: tuple[int, ...]) -> Scheme:

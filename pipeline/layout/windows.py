@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -179,7 +180,7 @@ def conv(planner: Planner, node: Node) -> None:
     if groups > 1 and shape_w[1] == 1 and _depthwise(planner, node, window, x, w, bias):
         return
     if groups > 1:
-        times = _together(shape_w, groups)
+        times = together(shape_w, groups)
         if times > 1 and planner.is_constant(w):
             w = _dense(planner, w, groups, times)
         elif times > 1:
@@ -287,6 +288,8 @@ def _weights(
     )
     if apart > 1:
         w = _spread_out(planner, node, w, apart, layout, dtype)
+        if dtype == "half" and planner.device_dtype(w) == "single":  # a product with the factor
+            w = planner.rounded(w)
     return planner.want_layout(w, layout, dtype, reason=f"weights of {node.op}")
 
 
@@ -335,7 +338,7 @@ def _repeating(layout: Layout, each: int) -> Layout | None:
     return Layout((layout.axes[0], tuple(kept), *layout.axes[2:]), (*layout.broadcast, *lanes))
 
 
-def _together(shape_w: tuple[int, ...], groups: int) -> int:
+def together(shape_w: Sequence[int], groups: int) -> int:
     """How many groups of channels are gathered into one, so that each has whole lane blocks; the last may be less."""
     sizes = (shape_w[1], shape_w[0] // groups)
     for times in range(1, groups):
