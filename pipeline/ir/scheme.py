@@ -195,6 +195,13 @@ class Scheme:
         lane: int | None = None
         ranks = _Ranks(self)
         for old_axes, new_axes in groups:
+            alone = self._alone(shape, old_axes), [b for b in new_axes if new[b] != 1]
+            if alone[0] is not None and len(alone[1]) == 1:  # one axis, whatever its padding, beside axes of size 1
+                for b in new_axes:
+                    if b == alone[1][0] and alone[0] == self.lane:
+                        lane = len(axes)
+                    axes.append(tuple(ranks.axes[alone[0]]) if b == alone[1][0] else ())
+                continue
             merged: list[Digit] = []
             has_lane = False
             for a in old_axes:
@@ -218,6 +225,11 @@ class Scheme:
                 return None
             lane = ones[-1]
         return ranks.finish(Scheme(tuple(axes), lane, self.copies))
+
+    def _alone(self, shape: Sequence[int], axes: Sequence[int]) -> int | None:
+        """The one of the axes that is not of size 1, if the others have no digits."""
+        found = [a for a in axes if shape[a] != 1]
+        return found[0] if len(found) == 1 and all(a in found or not self.axes[a] for a in axes) else None
 
 
 def _groups(shape: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]] | None:

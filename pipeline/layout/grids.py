@@ -13,12 +13,15 @@ from mlsdk.device import spec
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, MAB, PER_LW
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, spread
+from mlsdk.pipeline.ops.emitters.gemm import sums_in_quarters
 from mlsdk.pipeline.ops.emitters.gemm_modes import Mode
 from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS
+from mlsdk.pipeline.ops.emitters.quarters import LINE
 
 PORT = spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP  # LW a step between a group's DRAM and L2BM
 LINE_BY_L1B = 32  # LW a step from L2BM to each L1BM, if each takes other ones
 PIECE, BETWEEN = 12288, 16  # LW of weights of which the products follow each other, and steps until the next ones do
+LINE_OF_SUM = spec.MVR_L2BM_LW_PER_CYCLE * spec.CYCLES_PER_STEP  # LW a step of what all L2Bs have, as they are summed
 STARTING = 150  # steps until the first product, and from the last one to the end
 SWITCH = 30  # LW a step of a value that is brought to another layout
 LEAST_GAIN = 0.98  # what a way has to take, of the steps of the rule's own, to stand before it
@@ -96,7 +99,9 @@ def _sources(a: Scheme) -> int:
 def _most_rows(mode: Mode, way: Way, dtypes: tuple[str, str]) -> tuple[int, int]:
     """Rows of the largest tile, as far as LM and the accumulators go, and rows of a MAB."""
     a, c = way
-    largest = max(_blocks(a) * _sources(a) * mode.floats, _blocks(c) * c.unit_lw(dtypes[1]))
+    parts = sums_in_quarters(a, c)
+    sources, c = (1, parts) if parts is not None else (_sources(a), c)
+    largest = max(_blocks(a) * sources * mode.floats, _blocks(c) * c.unit_lw(dtypes[1]))
     return min(spec.LM_WORDS // 2 // largest, 4 * (BIAS // mode.acc_words)), c.units // _blocks(c)
 
 
@@ -109,8 +114,9 @@ def steps(mode: Mode, way: Way, dtypes: tuple[str, str]) -> float:
     """About how many steps a product takes that goes a way. `dtypes`: of A and of the result."""
     a, c = way
     assert c.lane is not None
-    blocks_k, blocks_n, sources = _blocks(a), _blocks(c), _sources(a)
-    of_l2b = [d for d in c.axes[c.lane] if d.level == L2B and d.n > 1]
+    parts = sums_in_quarters(a, c)
+    blocks_k, blocks_n, sources = _blocks(a), _blocks(c), _sources(a) if parts is None else 1
+    of_l2b = [d for d in (c.axes[c.lane] if parts is None else (L2BS,)) if d.level == L2B and d.n > 1]
     by_l1b = any(d.level == L1B and d.n > 1 for d in c.axes[c.lane])
 
     most, rows = _most_rows(mode, way, dtypes)
@@ -125,7 +131,16 @@ def steps(mode: Mode, way: Way, dtypes: tuple[str, str]) -> float:
 
     image_a, image_c = (Image(s.layout(d), d, s.extents) for s, d in zip(way, dtypes))
     of_a = image_a.l2bs_used if sources == 1 else 2 * sources if sources == L2BS.n else sources
-    return _carried(image_a, of_a, sources) + stream + _carried(image_c, image_c.l2bs_used, 1) + STARTING
+    before = _carried(image_a, of_a, sources) + stream + STARTING
+    return before + (_carried(image_c, image_c.l2bs_used, 1) if parts is None else _summed(parts, c, dtypes[1]))
+
+
+def _summed(parts: Scheme, c: Scheme, dtype: str) -> float:
+    """About how long a sum over all L2Bs takes, and the bias, for which it comes back."""
+    wide = "double" if dtype == "double" else "single"
+    size = parts.addresses(wide) * 64 * EXTENT[L1B]
+    image = Image(c.layout(wide), wide, c.extents)
+    return size / LINE_OF_SUM + size / LINE + 2 * _carried(image, image.l2bs_used, 1) + STARTING
 
 
 def _carried(image: Image, moves: int, parts: int) -> float:

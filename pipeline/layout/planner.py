@@ -50,7 +50,8 @@ class Fixed:
 class LayoutOptions:
     """`fixed`: where inputs and outputs lie, by name; the name of an input stands for wherever that one comes to lie.
     `on_host`: operators that the host computes. What rules could decide in several ways, for a search to try: `wishes`,
-    where inputs and results are to lie, and `ways`, by a result, which of the ways of its rule to take. `planner` names the
+    where inputs and results are to lie, and `ways`, by a result, which of the ways of its rule to take, or `families`, of which
+    kind (products.IMPLEMENTATIONS). `planner` names the
     search (search.py); lpz makes so many `trials`, and counts steps and LW of emitted nodes by `measure`, unless they are
     `known`, perhaps with `helpers`. `watch` may end the search. `implementations`: of operators that have several
     (products.IMPLEMENTATIONS). `most_slices`: how many times the LM a value may need. `pins`: layouts that the user wants.
@@ -71,6 +72,7 @@ class LayoutOptions:
     most_slices: int | None = None
     wishes: Mapping[str, Scheme] = field(default_factory=dict)
     ways: Mapping[str, int] = field(default_factory=dict)
+    families: Mapping[str, str] = field(default_factory=dict)
     judge: Callable[[Placed], int] | None = None
     fed: frozenset[str] = frozenset()
 
@@ -207,6 +209,7 @@ class Planner:
         from mlsdk.pipeline.layout.rules import rule_of
 
         node = self.options.pins.switched(self, self.waiting.pop(name))
+        scheme = scheme.plain if scheme is not None else None
         if scheme is not None and not scheme.copies:
             for operand in filter(None, node.inputs[:1] if node.op in RESHAPES else node.inputs):
                 unplaced = self.free(operand) or operand in self.waiting

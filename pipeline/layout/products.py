@@ -19,8 +19,9 @@ from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme, local
 from mlsdk.pipeline.layout import grids, updates
 from mlsdk.pipeline.layout.moving import anywhere, reshape
 from mlsdk.pipeline.layout.pins import same
-from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE
+from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE, sums_in_quarters
 from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, in_quarters, mode_of, weights_layout
+from mlsdk.pipeline.ops.emitters.quarters import quartered
 from mlsdk.pipeline.ops.table import attributes
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ def _placed_product(
     others = [d for x, axis in enumerate(scheme_c.axes[:-1]) if x not in batch for d in axis]
     copied = [Sub(d.n, d.level, d.stride) for d in others if d.level in of_b and d.level != LOCAL and d.n > 1]
     blocks = _local_blocks(scheme_a, rank - 1)
+    sums = stored is None and crossed is None and sums_in_quarters(scheme_a, scheme_c) is not None
     if crossed is not None:
         b_placed = b
     elif stored is not None:
@@ -169,13 +171,14 @@ def _placed_product(
         if any(d.level == L2B and d.n > 1 for d in scheme_a.axes[rank - 1]):
             blocks = -(-k // BLOCK)
         layout_b = weights_layout(
-            mode, blocks * BLOCK, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied
-        )
+            mode, blocks * BLOCK, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied,
+            k_digits=scheme_a.axes[rank - 1] if sums else (),
+        )  # fmt: skip
         if not batch and grids.in_pairs(scheme_c):
             layout_b = in_quarters(layout_b)
         b_placed = planner.want_layout(b, layout_b, dtype_b, reason=f"weights of {node.op}")
     _check_pin(planner, node, a_placed, b_placed, scheme_c.layout(dtype_c), b, trans_b)
-    joined = stored is not None and stored.parts > 1
+    joined = sums or (stored is not None and stored.parts > 1)
 
     batches = prod(d.n for x in batch for d in scheme_c.axes[x] if d.level == LOCAL)
     inputs = [a_placed, b_placed]
@@ -264,10 +267,14 @@ def _crossed(
 def _joined(
     planner: Planner, node: Node, inputs: list[str], bias: str | None, scheme: Scheme, dtype: str, mode: Mode
 ) -> None:
-    """A product of which each L1B or L2B has a part. The sum is single; it is rounded with its bias on it."""
+    """A product of which each L1B or L2B has a part. The sum is single (double); it is rounded with its bias on it."""
+    wide = "double" if dtype == "double" else "single"
+    if bias is None and dtype == wide:
+        planner.put(node, "gemm", inputs, [scheme], dtypes=[wide], kernel=mode.name, reason="a sum of parts")
+        return
     middle = planner.temporary(node.outputs[0], planner.shape(node.outputs[0]))
     part = replace(node, name=planner.fresh(f"{node.name}.product"), outputs=(middle,))
-    planner.put(part, "gemm", inputs, [scheme], dtypes=["single"], kernel=mode.name, reason="a sum of parts")
+    planner.put(part, "gemm", inputs, [scheme], dtypes=[wide], kernel=mode.name, reason="a sum of parts")
     shape = planner.shape(middle)
     if bias is None:
         op, operands, kernel = "Cast", [middle], f"Cast:single:{dtype}"
@@ -377,15 +384,19 @@ def _schemes(
     rows: list[tuple[Scheme, Scheme]] = [(scheme, of_c(scheme)) for scheme in fit]
     columns: list[tuple[Scheme, Scheme]] = []
     if not batch:
-        rows_axes = spread(shape_c[:-1], None, levels=(L1B, MAB)).axes
+        rows_axes = _in_powers_of_two(shape_c[:-1])
         parts = (*_ALL, *_blocks(-(-n // EXTENT[L2B]), -1))
         columns = [(Scheme((*rows_axes, _blocks(k, -1)), last, _ALL), Scheme((*rows_axes, parts), last))]
         shared = None if trans_a else _shared_rows(planner, a, shape_a)
         if shared is not None and fits(shared, found := Scheme((*shared.axes[:-1], parts), last)):
             columns.insert(0 if lies is None else 1, (shared, found))
+        if shared is not None and (summed := _summed(shared, k, n)) is not None and fits(shared, summed):
+            columns.insert(0, (shared, summed))
     pays = not batch and columns_pay(mode, prod(shape_c[:-1]), k, n)
     ways = [*columns, *rows] if pays or not rows else [*rows, *columns]
-    implementation = planner.options.implementations.get(planner.maker.get(out, ""))
+    implementation = planner.options.implementations.get(planner.maker.get(out, "")) or planner.options.families.get(
+        out
+    )
     dtypes = planner.device_dtype(a), dtype_c
     others = [] if batch else [way for way in grids.grids(shape_c, k) if grids.fits(mode, way, dtypes)]
     ways = {ROWS: rows, COLUMNS: columns, GRID: others}.get(implementation or "", ways) or ways
@@ -545,6 +556,21 @@ def _shared_rows(planner: Planner, a: str, shape: tuple[int, ...]) -> Scheme | N
         return None
     inner = digits[1:] and any(d.level == LOCAL and d.stride < digits[1].stride for d in rows)
     return None if inner or any(d.level == L2B for d in rows) else scheme
+
+
+def _in_powers_of_two(rows: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...]:
+    """Rows over L1Bs and MABs: one axis of many as bits of their numbers, so that sums of them can lie in quarters."""
+    whole, few = EXTENT[L1B] * EXTENT[MAB], EXTENT[L1B] * 4
+    even = [min(1 << (n - 1).bit_length(), -(-n // whole) * whole) if n == prod(rows) > few else n for n in rows]
+    return spread(even, None, levels=(L1B, MAB)).axes
+
+
+def _summed(scheme_a: Scheme, k: int, n: int) -> Scheme | None:
+    """The result's scheme where the L2Bs, which share k, each multiply their own part, and these are summed. A has no lanes
+    beyond k: these might hold anything."""
+    last = scheme_a.rank - 1
+    whole = _ALL[0] in scheme_a.axes[last] and scheme_a.extents[last] == k
+    return quartered(Scheme((*scheme_a.axes[:last], _blocks(n, -1)), last)) if whole else None
 
 
 def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...], mode: Mode) -> Scheme:

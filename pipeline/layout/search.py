@@ -19,12 +19,13 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from mlsdk.errors import LayoutError, MLSDKError
-from mlsdk.pipeline.ir.graph import Graph
+from mlsdk.pipeline.ir.graph import Graph, Node
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, local_rows, spread
 from mlsdk.pipeline.layout.leading import keep_leading_axes
-from mlsdk.pipeline.layout.planner import Event, LayoutOptions, Planner
+from mlsdk.pipeline.layout.planner import RESHAPES, Event, LayoutOptions, Planner
 from mlsdk.pipeline.layout.products import COLUMNS, GRID, IMPLEMENTATIONS
+from mlsdk.pipeline.ops.emitters.kernels import kernels_of
 from mlsdk.pipeline.ops.simulation import Simulation
 
 #: trials of lpz by the option simulation_mode; `fake` counts nothing
@@ -100,10 +101,25 @@ class Candidate:
     nodes: tuple[str, ...]
     wishes: Mapping[str, Scheme] = field(default_factory=dict)
     ways: Mapping[str, int] = field(default_factory=dict)
+    families: Mapping[str, str] = field(default_factory=dict)
 
     def joined(self, other: Candidate) -> Candidate:
         nodes = (*self.nodes, *(n for n in other.nodes if n not in self.nodes))
-        return Candidate(self.kind, nodes, {**self.wishes, **other.wishes}, {**self.ways, **other.ways})
+        return Candidate(self.kind, nodes, *(mine | theirs for mine, theirs in zip(self.choices, other.choices)))
+
+    @property
+    def choices(self) -> tuple[dict, dict, dict]:
+        return dict(self.wishes), dict(self.ways), dict(self.families)
+
+    def within(self, options: LayoutOptions) -> LayoutOptions:
+        """With what is chosen already."""
+        wishes, ways, families = self.choices
+        return replace(
+            options,
+            wishes={**options.wishes, **wishes},
+            ways={**options.ways, **ways},
+            families={**options.families, **families},
+        )
 
 
 @dataclass
@@ -140,13 +156,8 @@ def lpz(graph: Graph, options: LayoutOptions) -> tuple[Placed, tuple[Event, ...]
             if mark in tried:
                 continue
             tried.add(mark)
-            chosen = replace(
-                best.options,
-                wishes={**best.options.wishes, **candidate.wishes},
-                ways={**best.options.ways, **candidate.ways},
-            )
             try:
-                found = _state(graph, chosen, simulation)
+                found = _state(graph, candidate.within(best.options), simulation)
             except MLSDKError as error:  # the rules or an emitter cannot do that
                 told.append(Event(candidate.kind, "", f"tried, and not possible: {error}"))
                 left -= 1
@@ -169,12 +180,12 @@ def _first(graph: Graph, options: LayoutOptions, simulation: Simulation, told: l
     that agree need no switches, which no change of a single product shows."""
     found = {"rules": _state(graph, options, simulation)}
     chosen = any(op in options.implementations for op in IMPLEMENTATIONS)
-    if chosen or not any(node.op in IMPLEMENTATIONS for node in graph.nodes):
+    products = [node.outputs[0] for node in graph.nodes if node.op in IMPLEMENTATIONS]
+    if chosen or not products:
         return found["rules"]
     for family in FAMILIES:
-        ways = {**options.implementations, **dict.fromkeys(IMPLEMENTATIONS, family)}
         with suppress(MLSDKError):  # the rules or an emitter cannot do that
-            found[family] = _state(graph, replace(options, implementations=ways), simulation)
+            found[family] = _state(graph, replace(options, families=dict.fromkeys(products, family)), simulation)
     best = min(found, key=lambda name: found[name].total)
     totals = ", ".join(f"{state.total} steps by {name}" for name, state in found.items())
     told.append(Event("products", "", f"the search begins with {best}: {totals}"))
@@ -213,8 +224,8 @@ def _steps(placed: Placed, simulation: Simulation) -> dict[str, int]:
 
 def _mark(state: State, candidate: Candidate) -> str:
     """A trial: what is chosen already and what is tried."""
-    chosen = {**state.options.wishes, **candidate.wishes}, {**state.options.ways, **candidate.ways}
-    return str([sorted((k, str(v)) for k, v in each.items()) for each in chosen])
+    chosen = candidate.within(state.options)
+    return str([sorted((k, str(v)) for k, v in each.items()) for each in (chosen.wishes, chosen.ways, chosen.families)])
 
 
 def _ranked(state: State, graph: Graph) -> list[Candidate]:
@@ -233,6 +244,7 @@ def _candidates(state: State, graph: Graph) -> Iterator[Candidate]:
     yield from _wishes(placed, graph, state.options)
     yield from _followers(placed)
     yield from _elsewhere(state, graph)
+    yield from _pairs(state, graph)
     readers = _readers(placed)
     by_result = _by_result(placed)
     for name, ways in state.offered.items():
@@ -333,6 +345,48 @@ def _elsewhere(state: State, graph: Graph) -> Iterator[Candidate]:
             if name in graph.inputs and name not in fixed and all(r.emitter == "move" for r in readers[name]):
                 for scheme in _common(placed, name):
                     yield Candidate(_lying(placed, name, name, scheme), (p.node.name,), {name: scheme})
+
+
+def _pairs(state: State, graph: Graph) -> Iterator[Candidate]:
+    """A product and those before it whose results are its first operand, through elementwise nodes, all by columns: what the L2Bs
+    have of the columns of the one they multiply as k of the other. No change of a single product shows what that saves."""
+    placed = state.placed
+    for node in graph.nodes:
+        if node.op not in IMPLEMENTATIONS:
+            continue
+        before, between = _products_before(graph, node)
+        products = [node, *before]
+        families = {p.outputs[0]: COLUMNS for p in products}
+        if not before or all(state.options.families.get(name) == family for name, family in families.items()):
+            continue
+        made = {name for p in (*products, *between) for name in p.outputs}
+        names = {p.name for p in (*products, *between)}
+        near = [
+            p.node.name
+            for p in placed.nodes
+            if p.node.name in names
+            or p.node.name.rpartition(".")[0] in names
+            or (p.emitter == "move" and p.node.inputs[0] in made - {node.outputs[0]})
+        ]
+        shapes = " ".join(str(graph.values[name].shape) for p in products for name in (p.inputs[0], p.outputs[0]))
+        yield Candidate(f"{node.op} {shapes} by columns, with the products before", tuple(near), families=families)
+
+
+def _products_before(graph: Graph, node: Node) -> tuple[list[Node], list[Node]]:
+    """The products of which the first operand of one is computed element by element, and the nodes between."""
+    products: dict[str, Node] = {}
+    between: dict[str, Node] = {}
+    todo = [node.inputs[0]]
+    while todo:
+        made = graph.producers.get(todo.pop())
+        if made is None or made.name in between:
+            continue
+        if made.op in IMPLEMENTATIONS:
+            products[made.name] = made
+        elif made.op in RESHAPES or kernels_of(made.op):
+            between[made.name] = made
+            todo += made.inputs[:1] if made.op in RESHAPES else filter(None, made.inputs)
+    return list(products.values()), list(between.values())
 
 
 def _common(placed: Placed, name: str) -> list[Scheme]:

@@ -8,7 +8,7 @@ before leaves them, from where the L2Bs share k (`parts`): each part goes from i
 share the rows, and the two L2Bs of each the columns, the parts of a group go to these two. C goes to DRAM when a tile is done,
 or in parts while the next one is computed (`gemm_drain`), whichever takes fewer steps.
 Where the L1Bs share k (`joined`), each sums a part of it, and the network adds the parts on their way to DRAM. So it is with the
-L2Bs, if those share the k of the weights, too (`summed`).
+L2Bs, if those share the k of the weights, too (`summed`), or if they share that of A, and the sum lies in `quarters`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.layout import L1B, L2B
-from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit
+from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme
 from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fragment import Call
@@ -32,6 +32,7 @@ from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode
 from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS, RING, Rows
 from mlsdk.pipeline.ops.emitters.gemm_stream import BETWEEN, Weights
 from mlsdk.pipeline.ops.emitters.lanes import clear_tail
+from mlsdk.pipeline.ops.emitters.quarters import quartered, upload_sums
 from mlsdk.pipeline.ops.emitters.transfer import Range, Source, Tensor, bulk_download, bulk_upload, room, start_download
 
 # L2BM: A and C pass through the first long words, the pieces of B through two halves above. L1BM: ring of blocks, A and C, bias.
@@ -100,6 +101,7 @@ class Product:
     at_once: int  # rows of a tile that are brought at once
     room: Room = SPARE
     cut: int = 0  # steps of a piece of B at most; 0: as many as go
+    quarters: Scheme | None = None  # in which each L2B has a part of the sum, if that lies in quarters
 
     @property
     def joined(self) -> str:
@@ -148,7 +150,7 @@ class Product:
     @property
     def drains(self) -> bool:
         """Whether C may go in parts, while the next part is computed."""
-        whole = self.joined == "l2bm@0" and not self.summed
+        whole = self.joined == "l2bm@0" and not self.summed and self.quarters is None
         return whole and can_drain(self.c, self.tile, self.lw_group, self.groups, LB_TILES_SIZE)
 
     @property
@@ -183,8 +185,11 @@ def emit_gemm(call: Call) -> Asm:
     c = call.outputs[0]
     assert a is not None and b is not None and a.scheme is not None and c.scheme is not None
     mode = MODES[call.kernel]
-    kb, nb, parts = local_blocks(a), local_blocks(c), () if _sums_over_l2bs(mode, b) else _sources(a)
-    rows = c.scheme.units // nb // call.batches
+    kb, nb, sums = local_blocks(a), local_blocks(c), sums_in_quarters(a.scheme, c.scheme)
+    if sums is not None and c.home is not None:
+        raise EmitError(f"{call.node.name}: a sum over all L2Bs goes to DRAM")
+    parts = () if sums is not None or _sums_over_l2bs(mode, b) else _sources(a)
+    rows = (sums or c.scheme).units // nb // call.batches
     shared = a.scheme.units == rows * kb  # one A for all local batches
     if not shared and a.scheme.units != rows * kb * call.batches:
         raise EmitError(f"{call.node.name}: {call.batches} local batches, of which A has some; expand A")
@@ -194,7 +199,7 @@ def emit_gemm(call: Call) -> Asm:
     tile = _tile(mode, rows, kb * max(1, len(parts)), nb, a, c, call)
     at_once = _at_once(tile, kb, max(1, len(parts)), a, call)
     kb = -(-k // BLOCK) if parts else kb
-    p = Product(mode, a, b, bias, c, call.batches, rows, kb, parts, nb, tile, k, at_once)
+    p = Product(mode, a, b, bias, c, call.batches, rows, kb, parts, nb, tile, k, at_once, quarters=sums)
     forms = [p, replace(p, room=EVEN)] if p.drains else [p]
     forms += [replace(form, cut=p.short_piece) for form in forms if p.short_piece]
     return min((_emitted(call, form, shared) for form in forms), key=lambda asm: Clock().run(asm.statements))
@@ -266,6 +271,17 @@ def _sources(tensor: Tensor) -> tuple[Source, ...]:
     if any(d.level == L2B and d.n > 1 for d in rows):
         return tuple(Source(x % 2) for x in l2bs)
     return tuple(Source(x % 2, x // 2) for x in l2bs)
+
+
+def sums_in_quarters(a: Scheme, c: Scheme) -> Scheme | None:
+    """The scheme in which each L2B has a part of the sum, if A and the result lie so that the L2Bs share the contraction."""
+    assert a.lane is not None and c.lane is not None
+    if not any(d.level == L2B and d.n > 1 for d in a.axes[a.lane]):
+        return None
+    rows = [axis for axis in range(a.rank) if axis != a.lane]
+    lanes = tuple(d for d in c.axes[c.lane] if d.level == LOCAL)
+    parts = Scheme((*(a.axes[axis] for axis in rows), lanes), c.lane)
+    return parts if quartered(parts) == c else None
 
 
 def _sums_over_l2bs(mode: Mode, b: Tensor) -> bool:
@@ -344,6 +360,9 @@ def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, co
         drain.finish()
         return
     weights.run(rows, bias, loops.of("b"))
+    if p.quarters is not None:
+        upload_sums(asm, p.c, p.quarters, at * p.lw_c, count * p.lw_c, 0, *place, loops.of("c"))
+        return
     bulk_upload(asm, part_c, m.LM1, 0, *place, loops.of("c"), p.joined, p.summed)
 
 

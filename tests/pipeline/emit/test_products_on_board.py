@@ -207,6 +207,32 @@ def test_columns_of_one_product_are_lanes_of_the_next(m, k, n, dtype):
     check(result["y"], middle, b, c, dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("m", "k", "n", "tiles"),
+    [(100, 128, 40, 1), (300, 256, 33, 1), pytest.param(1100, 128, 2000, 2, marks=pytest.mark.slow)],
+)
+def test_parts_of_a_product_are_summed_between_l2bs(m, k, n, tiles, dtype):
+    """The L2Bs share the columns of the first result and the k of the second product; a quarter of the sum goes to each group."""
+    rng = np.random.default_rng(10)
+    x, a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((m, 20), (20, k), (k, n), (n,)))
+    shapes = {"x": x.shape, "h": (m, k), "y": (m, n), "a": a.shape, "b": b.shape, "c": c.shape}
+    bias = (c,) if n != 40 else ()
+    nodes = (
+        Node("first", "Gemm", ("x", "a"), ("h",), {}),
+        Node("second", "Gemm", ("h", "b", *("c" for _ in bias)), ("y",), {}),
+    )
+    values = {name: Value(name, "float32", shape) for name, shape in shapes.items() if name != "c" or bias}
+    graph = Graph("g", ("x",), ("y",), nodes, values, {"a": a, "b": b, **({"c": c} if bias else {})})
+    plan = compiled(graph, dtype, implementations={"Gemm": "Columns"})
+    sums = [s.size for s in unroll(plan[2].statements) if isinstance(s, Move) and s.mnemonic.startswith("mvr")]
+    wide = 4 if dtype == "double" else 2  # LW of a quad
+    assert sum(sums) == 256 * -(-m // 128) * -(-n // 16) * wide * (2 if m > 64 else 1) and len(sums) >= tiles
+    result, _ = execute_plan(graph, {"x": x}, *plan)
+    middle = (x.astype(np.float64) @ a).astype(np.float16 if dtype == "half" else np.float64)
+    check(result["y"], middle, b, c if bias else np.zeros(1), dtype)
+
+
 @pytest.mark.parametrize("dtype", ["float", "mixed", "half", "double"])
 @pytest.mark.parametrize("rows", [7, 17, 33, 65])
 def test_batches_that_share_a_mab_are_not_padded_beyond_what_images_need(rows, dtype):

@@ -70,3 +70,11 @@ def test_a_digit_is_cut_twice():
     scheme = Scheme(((Digit(16, LOCAL, 0),), (Digit(4, LOCAL, 1),), (Digit(3, LOCAL, 2),)))
     view = scheme.reshape((16, 4, 3), (4, 2, 2, 4, 3))
     assert str(view.layout("single")) == "((4:4),(2:2),(2:1),(4:16),(3:64);B@[L2B,L1B,MAB,PE,W])"
+
+
+def test_an_axis_of_any_padding_is_seen_beside_axes_of_size_1():
+    scheme = spread((197, 20), 1)
+    view = scheme.reshape((197, 20), (1, 197, 1, 20))
+    assert view is not None and scheme.extents[0] > 197
+    assert str(view.layout("half")) == "((),(8_L2B:1,7_L1B:1,4:2),(),(2:1,4_PE:1,4_W:1);B@[MAB])"
+    assert view.reshape((1, 197, 1, 20), (197, 20)).layout("half") == scheme.layout("half")
