@@ -75,7 +75,7 @@ PHASES: dict[str, Phase] = {
         TRACE,
         Phase(
             name="OptimizeOnnx",
-            version=4,
+            version=5,
             function="mlsdk.tasks.adapters:optimize_onnx",
             takes=("exported.onnx",),
             gives=(Artifact("model.onnx", "onnx"),),
@@ -98,7 +98,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Schedule",
-            version=17,
+            version=18,
             function="mlsdk.tasks.adapters:schedule",
             takes=("placed.json",),
             gives=(
@@ -111,7 +111,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Simulate",
-            version=23,
+            version=24,
             function="mlsdk.tasks.adapters:simulate",
             takes=("placed.json", "plan.json"),
             gives=(
@@ -124,7 +124,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="Emit",
-            version=23,
+            version=24,
             function="mlsdk.tasks.adapters:emit",
             takes=("placed.json", "plan.json"),
             gives=(

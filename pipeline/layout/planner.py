@@ -88,6 +88,8 @@ class Event:
 
 #: operators whose result is one of their operands, up to its sign
 CHOOSES = {"Relu", "Max", "Min", "Neg", "Abs", "Identity", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"}
+#: operators whose result is one operand's element or an infinity, where the others (from this one on) are masks
+MASKS = {"Add": 0, "Where": 1}
 MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Expand", "Split", "Concat"}
 #: those of them that keep the order of the elements
 RESHAPES = {"Reshape", "Squeeze", "Unsqueeze", "Flatten"}
@@ -535,7 +537,15 @@ class Planner:
         if dtype != "single" or not self.halves:
             return dtype
         chosen = op in CHOOSES and all(self.device_dtype(name) == "half" for name in operands)
+        if op in MASKS:
+            masked = [name for name in operands[MASKS[op] :] if not self._masks(name)]
+            chosen = len(masked) == 1 and self.device_dtype(masked[0]) == "half"
         return "half" if chosen or self._rounded(out) else dtype
+
+    def _masks(self, name: str) -> bool:
+        """Whether a value is a constant of nothing but zeros and infinities, which add to a half without rounding."""
+        data = self.data(name)
+        return data is not None and data.dtype.kind == "f" and bool(((data == 0) | np.isinf(data)).all())
 
     def _rounded(self, name: str) -> bool:
         """Whether all that reads a value of the graph rounds it to half."""

@@ -21,6 +21,7 @@ from mlsdk.pipeline.layout.moving import anywhere, reshape
 from mlsdk.pipeline.layout.pins import same
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE, sums_in_quarters
 from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, in_quarters, mode_of, weights_layout
+from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS
 from mlsdk.pipeline.ops.emitters.quarters import quartered
 from mlsdk.pipeline.ops.table import attributes
 
@@ -255,7 +256,8 @@ def _crossed(
     scheme_c = goal.scheme if goal is not None else Scheme((axis, lanes), 1)
     lies = planner.scheme_of(a)
     if goal is None and lies is not None:
-        found = _rows_scheme(planner, a, planner.shape(a)[::-1] if trans_a else planner.shape(a), trans_a, [], 2)
+        shape = planner.shape(a)[::-1] if trans_a else planner.shape(a)
+        found = _rows_scheme(planner, a, shape, trans_a, [], 0, mode, 2)
         if found is not None and not {d.level for d in found.axes[0] if d.level != LOCAL} & {d.level for d in lanes}:
             scheme_a, scheme_c = found, Scheme((found.axes[0], lanes), 1)
     lw = max(
@@ -378,7 +380,7 @@ def _schemes(
         if fits(aimed, goal.scheme):
             return aimed, goal.scheme
     shape_a = planner.shape(a)[::-1] if trans_a else planner.shape(a)
-    lies = _rows_scheme(planner, a, shape_a, trans_a, batch, last + 1)
+    lies = _rows_scheme(planner, a, shape_a, trans_a, batch, n, mode, last + 1)
     new = _new_rows(wide_a, batch, shape_c, mode)
     fit = [scheme for scheme in (lies, new) if scheme is not None and fits(scheme, of_c(scheme))]
     rows: list[tuple[Scheme, Scheme]] = [(scheme, of_c(scheme)) for scheme in fit]
@@ -464,6 +466,16 @@ def _grain(scheme: Scheme, lw: int) -> int:
     return granule // gcd(lw, granule)
 
 
+def _in_lm_at_once(mode: Mode, scheme: Scheme, batch: list[int], n: int) -> bool:
+    """Whether there is room for the rows of all local batches and their results: then none has to end where an image may be
+    cut."""
+    last, unit = scheme.rank - 1, QUAD_LW["double" if mode.name == "d" else "single"]
+    rows = _rows(scheme, last, batch)
+    batches = prod(d.n for x in batch for d in scheme.axes[x] if d.level == LOCAL)
+    blocks = max(_local_blocks(scheme, last) * max(mode.floats, unit), -(-n // BLOCK) * unit)
+    return rows <= 4 * (BIAS // mode.acc_words) and -(-rows * batches // 8) * 8 * blocks <= BANK
+
+
 def _widened(scheme: Scheme, last: int) -> Scheme:
     """With one more lane block in each MAB: lanes that no one reads."""
     lanes = scheme.axes[last]
@@ -516,7 +528,7 @@ def _fusable(planner: Planner, bias: str, lanes: int, n: int, dtype_c: str) -> b
 
 
 def _rows_scheme(
-    planner: Planner, a: str, shape: tuple[int, ...], trans: bool, batch: list[int], rank: int
+    planner: Planner, a: str, shape: tuple[int, ...], trans: bool, batch: list[int], n: int, mode: Mode, rank: int
 ) -> Scheme | None:
     """The scheme in which A lies, if the product can work in it: all of k inside a MAB, in the order row, block."""
     found = planner.scheme_of(a)
@@ -537,7 +549,8 @@ def _rows_scheme(
         if any(d.level in (L1B, MAB) and d.n > 1 for d in scheme.axes[x]):
             return None
     outer = [axis for axis, _ in local if axis in batch]
-    if outer and prod(d.n for axis, d in local if axis not in batch and axis != last) % _grain(scheme, 1):
+    rows = prod(d.n for axis, d in local if axis not in batch and axis != last)
+    if outer and rows % _grain(scheme, 1) and not _in_lm_at_once(mode, scheme, batch, n):
         return None
     if outer and [axis for axis, _ in local[: len(outer)]] != outer:
         return None
@@ -599,7 +612,8 @@ def _new_rows(shape: tuple[int, ...], batch: list[int], shape_c: tuple[int, ...]
     for x, axis in enumerate(inner.axes):
         if x not in batch and x != last:
             axes[x] = (Digit(beside, L2B, step), *axis) if x == last_row and beside > 1 else axis
-    grain = _grain(Scheme(tuple(axes)), 1)
+    together = Scheme((*axes[:last], _blocks(full[last], 0)), last)
+    grain = 1 if _in_lm_at_once(mode, together, batch, shape_c[-1]) else _grain(Scheme(tuple(axes)), 1)
     local = [(x, i) for x, axis in enumerate(axes) for i, d in enumerate(axis) if d.level == LOCAL and x not in batch]
     if local and any(d.level == LOCAL for x in batch for d in axes[x]):
         x, i = min(local, key=lambda item: axes[item[0]][item[1]].stride)

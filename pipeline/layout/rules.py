@@ -207,7 +207,8 @@ def softmax(planner: Planner, node: Node) -> None:
         lane = axis if shape and shape[axis] > 1 else choose_lane(shape)
         scheme = _rows_only(shape, lane, axes)
     operand = planner.want(source, scheme, reason=f"{node.op} along {axis}")
-    planner.put(replace(node, attrs={**node.attrs, "reduced": axes}), "softmax", [operand], [scheme])
+    dtype = planner.result_dtype(node.op, node.inputs, node.outputs[0])
+    planner.put(replace(node, attrs={**node.attrs, "reduced": axes}), "softmax", [operand], [scheme], dtypes=[dtype])
 
 
 def argument(planner: Planner, node: Node) -> None:

@@ -16,6 +16,7 @@ from mlsdk.pipeline.optimize.gemm import fuse_gemm
 from mlsdk.pipeline.optimize.identities import remove_identities, simplify
 from mlsdk.pipeline.optimize.movement import merge_movement
 from mlsdk.pipeline.optimize.rewrite import Pass
+from mlsdk.pipeline.optimize.softmax import plain_softmax
 
 # In the order in which they run; names are what logs and errors show.
 PASSES: Mapping[str, Pass] = MappingProxyType(
@@ -28,6 +29,7 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
         "share-equal": share_equal,
         "gemm": fuse_gemm,
         "batch-norm": fold_batch_norm,
+        "softmax": plain_softmax,
     }
 )
 

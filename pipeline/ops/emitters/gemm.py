@@ -102,6 +102,10 @@ class Product:
     room: Room = SPARE
     cut: int = 0  # steps of a piece of B at most; 0: as many as go
     quarters: Scheme | None = None  # in which each L2B has a part of the sum, if that lies in quarters
+    merged: int = (
+        1  # local batches that are in LM at once: their weights follow each other as one matrix of many columns
+    )
+    one_a: bool = False  # all local batches have one A
 
     @property
     def joined(self) -> str:
@@ -202,7 +206,20 @@ def emit_gemm(call: Call) -> Asm:
     p = Product(mode, a, b, bias, c, call.batches, rows, kb, parts, nb, tile, k, at_once, quarters=sums)
     forms = [p, replace(p, room=EVEN)] if p.drains else [p]
     forms += [replace(form, cut=p.short_piece) for form in forms if p.short_piece]
+    if (together := _merged(call, p, shared)) is not None:
+        forms = [together]
+    elif p.batches > 1 and rows % (grain := _grain(a, c, nb)):
+        raise EmitError(f"{call.node.name}: {rows} rows of a batch do not end on {grain}; pad the rows")
     return min((_emitted(call, form, shared) for form in forms), key=lambda asm: Clock().run(asm.statements))
+
+
+def _merged(call: Call, p: Product, shared: bool) -> Product | None:
+    """All local batches in LM at once, if there is room: none of them has to end where an image may be cut."""
+    rows_a = p.rows * (1 if shared else p.batches)
+    fits = max(rows_a * p.kb * p.mode.floats, room(p.rows * p.batches * p.lw_c)) <= BANK and p.tile == p.rows
+    if p.batches == 1 or p.bias is not None or p.quarters is not None or p.parts or not fits:
+        return None
+    return replace(p, batches=1, merged=p.batches, one_a=shared, at_once=_at_once(rows_a, p.kb, 1, p.a, call))
 
 
 def _emitted(call: Call, p: Product, shared: bool) -> Asm:
@@ -218,12 +235,12 @@ def _emitted(call: Call, p: Product, shared: bool) -> Asm:
         p.mode,
         p.b,
         p.steps,
-        p.groups,
+        p.groups * p.merged,
         tiles,
         halves,
         half,
         p.bias is not None,
-        True,
+        p.merged == 1,
         p.batches,
         p.fed_by_l1b,
         p.quartered,
@@ -292,21 +309,26 @@ def _sums_over_l2bs(mode: Mode, b: Tensor) -> bool:
 def _tile(mode: Mode, rows: int, kb: int, nb: int, a: Tensor, c: Tensor, call: Call) -> int:
     """Rows of a tile: A's block floats and C must fit an LM each, and the accumulators half of GRF0."""
     lw_c, unit = nb * c.scheme.unit_lw(c.dtype), a.scheme.unit_lw(a.dtype)  # type: ignore[union-attr]
-    local_a = local_blocks(a) * unit
     most = min(BANK // (kb * mode.floats), BANK // lw_c, 4 * (BIAS // mode.acc_words))
     if most < 1 or kb * unit > BANK:
         raise EmitError(f"{call.node.name}: a row of {kb * BLOCK} or {nb * BLOCK} elements does not fit LM")
-    grain = 1
-    while (grain * lw_c) % c.image.granule or (grain * local_a) % a.image.granule:
-        grain *= 2
     if rows <= most:
-        if call.batches > 1 and rows % grain:
-            raise EmitError(f"{call.node.name}: {rows} rows of a batch do not end on {grain}; pad the rows")
         return rows
+    grain = _grain(a, c, nb)
     if grain > most:
         raise EmitError(f"{call.node.name}: tiles of {most} rows do not end on {grain} rows")
     step = max(grain, 4)
     return most // step * step if most >= step else most // grain * grain
+
+
+def _grain(a: Tensor, c: Tensor, nb: int) -> int:
+    """Rows that end where the images of A and C may be cut."""
+    lw_c = nb * c.scheme.unit_lw(c.dtype)  # type: ignore[union-attr]
+    lw_a = local_blocks(a) * a.scheme.unit_lw(a.dtype)  # type: ignore[union-attr]
+    grain = 1
+    while (grain * lw_c) % c.image.granule or (grain * lw_a) % a.image.granule:
+        grain *= 2
+    return grain
 
 
 def _at_once(tile: int, kb: int, parts: int, a: Tensor, call: Call) -> int:
@@ -342,15 +364,18 @@ def _load_bias(asm: Asm, p: Product, call: Call) -> None:
 def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, count: int) -> None:
     mode = p.mode
     weights.start(loops.of("b"))
-    for start in range(0, count, p.at_once):
-        last = start + p.at_once >= count
+    count_a = count * (1 if p.one_a else p.merged)
+    for start in range(0, count_a, p.at_once):
+        last = start + p.at_once >= count_a
         then = partial(weights.more, loops.of("b")) if last else _nothing
-        _bring_rows(asm, p, loops, at + start, min(p.at_once, count - start), start * p.kb * mode.floats, then)
+        _bring_rows(asm, p, loops, at + start, min(p.at_once, count_a - start), start * p.kb * mode.floats, then)
 
-    part_c = Range.of(p.c, at * p.lw_c, (at + count) * p.lw_c)
+    part_c = Range.of(p.c, at * p.lw_c, (at + count * p.merged) * p.lw_c)
     a_words = 2 * mode.floats * p.kb
     out, group = 2 * (at * p.lw_c - part_c.lo), 2 * p.lw_c // p.groups
     rows = consecutive_rows(count, a_words, a_words // p.kb, out, 2 * p.lw_c, group, p.c.dtype)
+    if p.merged > 1:
+        rows = _of_batches(rows, p.groups, 0 if p.one_a else count * a_words, count * 2 * p.lw_c)
     bias, place = LB_BIAS if p.bias is not None else None, (LC_TILES, p.room.tiles, LB_TILES, LB_TILES_SIZE)
     if p.room is EVEN:
         drain = Drain(
@@ -364,6 +389,15 @@ def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, co
         upload_sums(asm, p.c, p.quarters, at * p.lw_c, count * p.lw_c, 0, *place, loops.of("c"))
         return
     bulk_upload(asm, part_c, m.LM1, 0, *place, loops.of("c"), p.joined, p.summed)
+
+
+def _of_batches(rows: Rows, groups: int, of_a: int, of_c: int) -> Rows:
+    """The rows of several batches, `of_a` and `of_c` words apart: each has so many output groups."""
+    return replace(
+        rows,
+        lane=lambda block, og: og // groups * of_a + rows.lane(block, og % groups),
+        out=lambda og: og // groups * of_c + rows.out(og % groups),
+    )
 
 
 def _nothing() -> None:

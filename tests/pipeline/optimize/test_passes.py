@@ -28,6 +28,16 @@ def const(b, data, dtype="float32"):
     return b.constant(data, dtype, name="c")
 
 
+def guarded(b, x):
+    """As torch's _safe_softmax."""
+    nothing = b.op("Equal", b.reduce("ReduceMax", x, [-1], True), b.scalar(-np.inf, x.dtype))
+    return b.where(nothing, b.scalar(0, x.dtype), b.op("Softmax", x, axis=len(x.shape) - 1))
+
+
+def mask(b, seen):
+    return const(b, np.where(seen, 0, -np.inf))
+
+
 # name: (make, input shapes, operators after)
 CASES = {
     "constants fold": (lambda b, x: b.op("Add", x, b.op("Mul", const(b, [2, 3]), const(b, [4, 5]))), [(2,)], ["Add"]),
@@ -45,6 +55,26 @@ CASES = {
     ),
     "equal nodes are shared": (lambda b, x: b.op("Sub", b.op("Exp", x), b.op("Exp", x)), [(2,)], ["Exp", "Sub"]),
     "equal outputs stay two": (lambda b, x: [b.op("Exp", x), b.op("Exp", x)], [(2,)], ["Exp", "Identity"]),
+    "attention that sees all": (
+        lambda b, x, y: guarded(b, b.op("MatMul", x, y)),
+        [(3, 4), (4, 5)],
+        ["MatMul", "Softmax"],
+    ),
+    "attention that sees the past": (
+        lambda b, x, y: guarded(b, b.op("Add", b.op("MatMul", x, y), mask(b, np.tri(5)))),
+        [(2, 5, 4), (2, 4, 5)],
+        ["MatMul", "Add", "Softmax"],
+    ),
+    "a query that may see nothing": (
+        lambda b, x, y: guarded(b, b.op("Add", b.op("MatMul", x, y), mask(b, np.tri(5, k=-1)))),
+        [(2, 5, 4), (2, 4, 5)],
+        ["MatMul", "Add", "ReduceMax", "Equal", "Softmax", "Where"],
+    ),
+    "a mask that is not known": (
+        lambda b, x, y, z: guarded(b, b.op("Add", b.op("MatMul", x, y), z)),
+        [(2, 5, 4), (2, 4, 5), (5, 5)],
+        ["MatMul", "Add", "ReduceMax", "Equal", "Softmax", "Where"],
+    ),
     "double negation": (lambda b, x: b.op("Exp", b.op("Neg", b.op("Neg", x))), [(2,)], ["Exp"]),
     "relu of relu": (lambda b, x: b.op("Relu", b.op("Relu", x)), [(2,)], ["Relu"]),
     "a product of copies": (
