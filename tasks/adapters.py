@@ -146,7 +146,7 @@ class Simulations:
 
 def _judge(options: Options, known: Any, helpers: Any) -> Callable[[Any], int] | None:
     """The steps of a plan with the quickest schedule that a preset asks for, if the scheduler is one that searches."""
-    from mlsdk.pipeline.ops.link import link
+    from mlsdk.pipeline.ops.link import count
     from mlsdk.pipeline.schedule import LADDER, ScheduleOptions
     from mlsdk.pipeline.schedule import schedule as scheduled
     from mlsdk.pipeline.simulate import measure
@@ -155,7 +155,7 @@ def _judge(options: Options, known: Any, helpers: Any) -> Callable[[Any], int] |
         return None
     quick = ScheduleOptions("spill_opt", measure, merge=True, known=known, helpers=helpers)
     quick = replace(quick, **LADDER[0])
-    return lambda placed: measure(link(placed, scheduled(placed, quick))[0].statements)[0]
+    return lambda placed: count(placed, scheduled(placed, quick), measure)
 
 
 def _fed(inputs: Inputs) -> frozenset[str]:

@@ -7,9 +7,11 @@ those of the Graph. The data of constants stay in the Graph: a placed constant n
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -84,7 +86,15 @@ class Placed:
 
     def to_json(self) -> bytes:
         """Canonical JSON; nodes' sources and scopes are not part of it."""
-        data = {
+        return (json.dumps(self._data(), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+    @cached_property
+    def digest(self) -> str:
+        """Of what `to_json` holds."""
+        return hashlib.sha256(json.dumps(self._data(), sort_keys=True).encode()).hexdigest()
+
+    def _data(self) -> dict[str, Any]:
+        return {
             "name": self.name,
             "inputs": self.inputs,
             "outputs": self.outputs,
@@ -92,7 +102,6 @@ class Placed:
             "nodes": [_node_json(node) for node in self.nodes],
             "literals": {name: attr_to_json(array) for name, array in self.literals.items()},
         }
-        return (json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Placed:

@@ -11,9 +11,11 @@ chip: a slot in `pdm` is a place in each group's PDM, whose address is known.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -93,14 +95,21 @@ class Plan:
         object.__setattr__(self, "segments", MappingProxyType(dict(self.segments)))
 
     def to_json(self) -> bytes:
-        data = {
+        return (json.dumps(self._data(), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+    @cached_property
+    def digest(self) -> str:
+        """Of what `to_json` holds."""
+        return hashlib.sha256(json.dumps(self._data(), sort_keys=True).encode()).hexdigest()
+
+    def _data(self) -> dict[str, Any]:
+        return {
             "scheduler": self.scheduler,
             "merged": self.merged,
             "steps": [_step_json(s) for s in self.steps],
             "slots": {name: _slot_json(s) for name, s in self.slots.items()},
             "segments": [[s.name, s.kind, s.size] for s in self.segments.values()],
         }
-        return (json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Plan:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import inf
 
 import numpy as np
 
@@ -12,30 +14,85 @@ from mlsdk.device.isa import model as m
 from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed
 from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment, Slot, nodes_of
 from mlsdk.pipeline.ir.program import Program, renamed
+from mlsdk.pipeline.ops.clock import Measure
 from mlsdk.pipeline.ops.emitters import emit
 from mlsdk.pipeline.ops.emitters.home import Lives, settled
 from mlsdk.pipeline.ops.line import Line, Node
-from mlsdk.pipeline.ops.overlap import REACHES, overlapped, steps_of
+from mlsdk.pipeline.ops.overlap import REACHES, Found, overlapped, steps_of
+
+#: of the plans that searches came upon lately: (placed, plan, reach) -> what is known of each part; a few numbers each
+_found: dict[tuple[str, str, int], list[Found]] = {}
+_FOUND_SIZE = 10_000
+#: the last program, for who asks for it next
+_last: tuple[tuple[str, str], Linked] | None = None
+
+#: a program, and the data of its tables (segment -> uint64[4][n])
+Linked = tuple[Program, dict[str, np.ndarray]]
 
 
-def link(placed: Placed, plan: Plan) -> tuple[Program, dict[str, np.ndarray]]:
-    """The program, and the data of its tables (segment -> uint64[4][n])."""
+def link(placed: Placed, plan: Plan) -> Linked:
+    """The program, and the data of its tables."""
+    global _last
+    key, last = (placed.digest, plan.digest), _last
+    if last is None or last[0] != key:
+        _last = last = key, _linked(placed, plan)
+    return last[1][0], dict(last[1][1])
+
+
+def _linked(placed: Placed, plan: Plan) -> Linked:
     parts, segments, tables = _parts(placed, plan)
     found = [n for part in parts for n in (overlapped(Line(part), plan.merged) if plan.merged else part)]
     return Program(tuple(s for n in found for s in (m.Marker(n.name), *n.statements)), segments), tables
 
 
-def with_overlap(placed: Placed, plan: Plan, limit: float = float("inf")) -> tuple[float, Plan]:
+def count(placed: Placed, plan: Plan, measure: Measure) -> int:
+    """The steps of a plan, once in a process."""
+    key = placed.digest, replace(plan, merged=0).digest, plan.merged
+    found = _found.get(key, [])
+    steps = found[0].within(inf) if len(found) == 1 else None
+    if steps is not None:
+        return int(steps)
+    counted = measure(_linked(placed, plan)[0].statements)[0]
+    if not plan.merged:
+        _keep(key, [Found(counted, counted)])
+    return counted
+
+
+def _keep(key: tuple[str, str, int], found: list[Found]) -> None:
+    if len(_found) > _FOUND_SIZE:
+        _found.clear()
+    _found[key] = found
+
+
+def with_overlap(placed: Placed, plan: Plan, limit: float = inf) -> tuple[float, Plan]:
     """The plan with its nodes overlapping as far ahead as gives the fewest steps, and these, if they are fewer than `limit`."""
-    lines = [Line(part) for part in _parts(placed, plan)[0]]
+    lines: list[Line] = []
     best = plan
     for reach in REACHES:
-        steps = 0.0
-        for line in lines:
-            steps += steps_of(line, reach, limit - steps)
-        if steps < limit:
-            limit, best = steps, replace(plan, merged=reach)
+        found = _found.get((placed.digest, plan.digest, reach))
+        known = sum_within(found, limit) if found is not None else None
+        if known is None:
+            lines = lines or [Line(part) for part in _parts(placed, plan)[0]]
+            if found is None:
+                found = [Found(line.steps) for line in lines]
+                _keep((placed.digest, plan.digest, reach), found)
+            known = 0.0
+            for line, one in zip(lines, found):
+                known += steps_of(line, reach, limit - known, one)
+        if known < limit:
+            limit, best = known, replace(plan, merged=reach)
     return limit, best
+
+
+def sum_within(found: Sequence[Found], limit: float) -> float | None:
+    """The steps of all parts if they are fewer than `limit`, infinitely many if they are not; None where that is not known."""
+    total = 0.0
+    for one in found:
+        steps = one.within(limit - total)
+        if steps is None:
+            return None
+        total += steps
+    return total
 
 
 def _parts(placed: Placed, plan: Plan) -> tuple[list[list[Node]], dict[str, Segment], dict[str, np.ndarray]]:

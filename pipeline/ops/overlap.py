@@ -45,25 +45,51 @@ REACHES = (800, 400, 200, 1600, 10**9)
 
 def overlapped(line: Line, reach: int) -> Sequence[Node]:
     """The nodes with their moves overlapped; as they were, where L2BM has no room for that or nothing is gained."""
-    found = _walked(line, reach, line.steps, write=True)
+    found = _walked(line, reach, line.steps, set(), write=True)
     if found is None:
         return line.nodes
     assert found.code is not None
     return [Node(n.name, tuple(code)) for n, code in zip(line.nodes, found.code)]
 
 
-def steps_of(line: Line, reach: int, limit: float) -> float:
-    """The steps of the nodes overlapped; infinitely many, if these are not fewer than `limit`."""
-    found = _walked(line, reach, min(limit, line.steps))
-    if found is None:
-        return line.steps if line.steps < limit else float("inf")
-    return found.clock.steps
+@dataclass
+class Found:
+    """What is known of a line with its moves overlapped: its `steps`, or that it takes `least` at least. `apart`: its steps with
+    one node after the other."""
+
+    apart: int
+    steps: int | None = None
+    least: float = 0
+
+    def within(self, limit: float) -> float | None:
+        """The steps if they are fewer than `limit`, infinitely many if they are not; None where that is not known."""
+        if self.steps is None and self.least < min(limit, self.apart):
+            return None
+        steps = self.apart if self.steps is None else min(self.steps, self.apart)
+        return steps if steps < limit else float("inf")
 
 
-def _walked(line: Line, reach: int, limit: float, write: bool = False) -> _Walk | None:
-    """The nodes overlapped; None where these take `limit` steps or more. Where a value finds no place beside what came early,
-    nothing comes early past the statement that needs it."""
+def steps_of(line: Line, reach: int, limit: float, found: Found) -> float:
+    """The steps of the nodes overlapped; infinitely many, if these are not fewer than `limit`. What holds for any limit goes to
+    `found`."""
+    steps = found.within(limit)
+    if steps is not None:
+        return steps
     walls: set[int] = set()
+    limit_of_walk = min(limit, line.steps)
+    walk = _walked(line, reach, limit_of_walk, walls)
+    if not walls:  # else another limit may give up before it meets them
+        if walk is not None:
+            found.steps = walk.clock.steps
+        found.least = limit_of_walk
+    if walk is None:
+        return line.steps if line.steps < limit else float("inf")
+    return walk.clock.steps
+
+
+def _walked(line: Line, reach: int, limit: float, walls: set[int], write: bool = False) -> _Walk | None:
+    """The nodes overlapped; None where these take `limit` steps or more. Where a value finds no place beside what came early,
+    nothing comes early past the statement that needs it: these are added to `walls`."""
     while len(walls) <= WALLS:
         walk = _Walk(line, reach, limit, sorted(walls), write)
         try:

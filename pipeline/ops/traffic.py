@@ -99,6 +99,8 @@ def _collect_move(s: m.Move, counts: tuple[int, ...], found: Access) -> None:
 
 def span(start: int, length: int, strides: Sequence[int], counts: Sequence[int]) -> tuple[int, int]:
     """First and behind the last of what is touched in all iterations of loops of so many `counts`."""
+    if not counts or not strides:
+        return start, start + length
     low = start + sum(min(0, stride * (count - 1)) for stride, count in zip(strides, counts))
     high = start + length + sum(max(0, stride * (count - 1)) for stride, count in zip(strides, counts))
     return low, high

@@ -10,7 +10,7 @@ from mlsdk.errors import ScheduleError
 from mlsdk.pipeline.ir.placed import VIEW, Placed
 from mlsdk.pipeline.ir.plan import Home, Plan, Step
 from mlsdk.pipeline.ops.emitters.home import GRAIN, LM
-from mlsdk.pipeline.ops.link import link, with_overlap
+from mlsdk.pipeline.ops.link import count, with_overlap
 from mlsdk.pipeline.ops.overlap import REACHES
 from mlsdk.pipeline.ops.simulation import Simulation
 from mlsdk.pipeline.schedule.addresses import CHIP, DRAM, HALVES, assign
@@ -79,7 +79,7 @@ def _plan(placed: Placed, steps: tuple[Step, ...], options: ScheduleOptions) -> 
     plans = [Plan(options.scheduler, steps, *assign(placed, steps, where)) for where in wanted]
     measure = options.measure
     if measure is not None and plans[0] != plans[-1]:
-        plans.sort(key=lambda plan: measure(link(placed, plan)[0].statements)[0])
+        plans.sort(key=lambda plan: count(placed, plan, measure))
     return replace(plans[0], merged=REACHES[0] if options.merge else 0)
 
 
