@@ -32,6 +32,7 @@ from mlsdk.pipeline.trace.instead import (
 )
 from mlsdk.pipeline.trace.shadow import META, Shadow, shadow_like
 from mlsdk.pipeline.trace.shapes import quick_shapes
+from mlsdk.pipeline.trace.without_dynamo import without_dynamo
 
 aten = torch.ops.aten
 
@@ -505,7 +506,8 @@ class Recorder(TorchDispatchMode):
         if "generator" in meta_kwargs:
             meta_kwargs["generator"] = None
         try:
-            return func(*meta_args, **meta_kwargs)
+            with without_dynamo():
+                return func(*meta_args, **meta_kwargs)
         except NotImplementedError:
             return NotImplemented
 
@@ -514,7 +516,7 @@ class Recorder(TorchDispatchMode):
         decomposition = find_decomposition(func)
         if decomposition is None:
             raise self.unsupported(func)
-        with torch.no_grad(), enable_reentrant_dispatch(), self:
+        with torch.no_grad(), enable_reentrant_dispatch(), without_dynamo(), self:
             result = decomposition(*args, **kwargs)
         if result is NotImplemented:
             raise self.unsupported(func)

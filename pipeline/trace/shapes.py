@@ -217,7 +217,7 @@ def _fake_quantize(x: Any, *parameters: Any) -> list[Type] | None:
 
 
 # products read operands in any order of their axes
-ANY_STRIDES = {aten.mm.default, aten.bmm.default, aten.addmm.default, *FAKE_QUANTIZE}
+ANY_STRIDES = {aten.mm.default, aten.bmm.default, aten.addmm.default, aten.native_layer_norm.default, *FAKE_QUANTIZE}
 
 
 # --- reductions and what is along an axis ---
@@ -286,6 +286,18 @@ def _cat(parts: Any, dim: int = 0) -> list[Type] | None:
     return [(tuple(shape), first.dtype)]
 
 
+@rule(aten.stack.default)
+def _stack(parts: Any, dim: int = 0) -> list[Type] | None:
+    elems = [part.elem for part in parts]
+    first = elems[0]
+    if any(e.shape != first.shape or e.dtype is not first.dtype or not e.is_contiguous() for e in elems):
+        return None
+    axis = dim if dim >= 0 else dim + first.ndim + 1
+    if not 0 <= axis <= first.ndim:
+        raise IndexError
+    return [((*first.shape[:axis], len(elems), *first.shape[axis:]), first.dtype)]
+
+
 @rule(aten.embedding.default)
 def _embedding(weight: Any, indices: Any, *rest: Any) -> list[Type] | None:
     return [((*indices.shape, weight.shape[1]), weight.dtype)] if weight.ndim == 2 else None
@@ -311,9 +323,18 @@ def _convolution(
     x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any, groups: int
 ) -> list[Type] | None:
     rank = w.ndim - 2
-    if transposed or x.ndim != w.ndim or x.shape[1] != w.shape[1] * groups or x.dtype is not w.dtype:
+    channels = w.shape[0] if transposed else w.shape[1] * groups
+    if x.ndim != w.ndim or x.shape[1] != channels or x.dtype is not w.dtype:
         return None
-    stride, padding, dilation = (list(item) * (rank if len(item) == 1 else 1) for item in (stride, padding, dilation))
+    stride, padding, dilation, extra = (
+        list(item) * (rank if len(item) == 1 else 1) for item in (stride, padding, dilation, extra)
+    )
+    if transposed:
+        extents = [
+            (n - 1) * step - 2 * pad + gap * (size - 1) + more + 1
+            for n, size, step, pad, gap, more in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, extra)
+        ]
+        return [((x.shape[0], w.shape[1] * groups, *extents), x.dtype)] if min(extents) > 0 else None
     extents = [_taps(*item) for item in zip(x.shape[2:], w.shape[2:], stride, padding, dilation)]
     return [((x.shape[0], w.shape[0], *extents), x.dtype)]
 
@@ -344,6 +365,15 @@ def _layer_norm(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> list[
     wide = torch.float32 if x.dtype is torch.float16 else x.dtype
     statistics = (*x.shape[: x.ndim - len(shape)], *(1 for _ in shape))
     return [(tuple(x.shape), x.dtype), (statistics, wide), (statistics, wide)]
+
+
+@rule(aten.native_group_norm.default)
+def _group_norm(
+    x: Any, weight: Any, bias: Any, batch: int, channels: int, plane: int, groups: int, eps: float
+) -> list[Type] | None:
+    if x.dtype not in (torch.float32, torch.float64) or x.numel() != batch * channels * plane:
+        return None
+    return [(tuple(x.shape), x.dtype), ((batch, groups), x.dtype), ((batch, groups), x.dtype)]
 
 
 @rule(aten._native_batch_norm_legit_no_training.default)
