@@ -54,7 +54,7 @@ _IR = ("pipeline/ir", "pipeline/ops", "device/isa", "device/spec.py", "device/ti
 
 TRACE = Phase(
     name="Trace",
-    version=3,
+    version=4,
     function="mlsdk.tasks.adapters:trace",
     takes=(),
     gives=(
@@ -84,7 +84,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="LayoutPlan",
-            version=32,
+            version=33,
             function="mlsdk.tasks.adapters:layout_plan",
             takes=("model.onnx", "signature.json", "placements.json"),
             gives=(

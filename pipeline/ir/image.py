@@ -41,6 +41,9 @@ class Image:
     dtype: str
     shape: tuple[int, ...]
 
+    #: whether L1Bs take turns at whole lines, and the quarters of an L1B at their units (`emitters/seen.py`)
+    quartered = False
+
     @cached_property
     def mab_spread(self) -> bool:
         return self._spread(MAB)
@@ -75,7 +78,12 @@ class Image:
     @cached_property
     def lw_per_address(self) -> int:
         """LW of one L2BM that one LM address takes."""
-        return (64 if self.mab_spread else 4) * (8 if self.l1b_spread else 1)
+        return self.lb_per_address * (8 if self.l1b_spread else 1)
+
+    @cached_property
+    def lb_per_address(self) -> int:
+        """LW of one L1BM that one LM address takes."""
+        return 64 if self.mab_spread else 4
 
     @cached_property
     def granule(self) -> int:

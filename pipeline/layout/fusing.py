@@ -40,6 +40,11 @@ def can_share(planner: Planner, operands: Sequence[str], scheme: Scheme) -> bool
     return alike and not {L1B, MAB} <= levels
 
 
+def of_one_size(scheme: Scheme) -> bool:
+    """Whether they can only if all operands are of the result's dtype, too, or of one as large."""
+    return any(d.level in (L1B, MAB) for axis in (*scheme.axes, scheme.copies) for d in axis if d.n > 1)
+
+
 def work_alone(planner: Planner, node: Node, operands: Sequence[str], kernel: str, scheme: Scheme, dtype: str) -> float:
     """Steps of a formula where each PE computes all that it holds, beyond those that bring operand and result."""
     work = steps_of_item(replace(node, inputs=tuple(operands)), kernel, [*map(planner.device_dtype, operands), dtype])
@@ -64,7 +69,7 @@ def fuse(
     inputs, steps = found
     taken = []
     long = work_alone(planner, node, operands, kernel, scheme, dtype) >= A_PASS
-    one_size = all(planner.device_dtype(name) == dtype for name in inputs)
+    one_size = not of_one_size(scheme) or all(planner.device_dtype(name) == dtype for name in inputs)
     shared = long and one_size and can_share(planner, inputs, scheme)
     for name in inputs:
         source = _source(planner, node, name, scheme)

@@ -13,7 +13,7 @@ import numpy as np
 from mlsdk.pipeline.ir.bits import INT_MAX, INT_MIN
 from mlsdk.pipeline.ir.graph import Attr, Node
 from mlsdk.pipeline.ir.scheme import Scheme
-from mlsdk.pipeline.layout.fusing import can_share, work_alone
+from mlsdk.pipeline.layout.fusing import can_share, of_one_size, work_alone
 from mlsdk.pipeline.layout.reducing import Chain, constant
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def widened(
 
     kinds = {planner.device_dtype(name) for name in operands}
     if dtype != "single" or "half" not in kinds or "double" in kinds or not can_share(planner, operands, scheme):
+        return list(operands)
+    if not of_one_size(scheme):
         return list(operands)
     if work_alone(planner, node, operands, kernel, scheme, dtype) < A_CAST:
         return list(operands)

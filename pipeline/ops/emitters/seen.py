@@ -4,6 +4,11 @@ What DRAM holds for an L2B is a row of LW, whatever the layout. A layout in whic
 an LM address; the same row is also that of a layout with 512 LW for each (`pipeline/ir/image.py`):
 
     k = 512 a + 64 (m >> 1) + 8 b + 4 (m & 1) + p
+
+So a PE has other elements of halves than of singles. Where both meet, the L1Bs take turns at 16 units (a unit is four elements of
+each PE of a MAB: a long word of halves, two of singles), and the quarters of an L1B at those:
+
+    u = 128 (n >> 2) + 16 b + 4 (n & 3) + (m >> 2)                     unit n of a PE
 """
 
 from __future__ import annotations
@@ -66,6 +71,45 @@ class Seen(Image):
         return address >> 1 & 7, (address >> 4 & 7) << 1 | address & 1, address >> 7
 
 
+@dataclass(frozen=True)
+class Quartered(Image):
+    """A layout in which all L1Bs and MABs have copies, of halves or singles, seen so."""
+
+    quartered = True
+    mab_spread = False
+    l1b_spread = False
+    lb_per_address = 16
+    lw_per_address = 128
+
+    @property
+    def own(self) -> Image:
+        return Image(self.layout, self.dtype, self.shape)
+
+    @property
+    def unit_lw(self) -> int:
+        return 4 // PER_LW[self.dtype]
+
+    @property
+    def granule(self) -> int:
+        return 4 * self.unit_lw
+
+    @property
+    def l2b_size(self) -> int:
+        return self.own.l2b_size
+
+    @property
+    def addresses(self) -> int:
+        """Whole granules, of which DRAM may hold the last in part."""
+        return -(-self.l2b_size // (self.granule * self.lw_per_address)) * self.granule
+
+    def to_own(self, l1b: np.ndarray, mab: np.ndarray, address: np.ndarray) -> tuple[np.ndarray, ...]:
+        """L1B, MAB and LM address in the layout; arrays that broadcast."""
+        zero = np.zeros((1,) * 6, np.int64)
+        n = address // self.unit_lw
+        unit = 128 * (n >> 2) + 16 * l1b + 4 * (n & 3) + (mab >> 2)
+        return zero, zero, unit * self.unit_lw + address % self.unit_lw
+
+
 def seen(image: Image) -> Image:
     """The image as all PEs see it, if it has enough for them."""
     if (image.mab_spread and image.l1b_spread) or image.l2b_size < ADDRESS:
@@ -107,12 +151,13 @@ def shared_out(tensors: Sequence[Tensor]) -> tuple[list[Tensor], dict[int, Turns
         return as_they_are
     first, main = out.image, out.scheme
     wide = {i: t for i, t in enumerate(tensors) if not _is_number(t) and t.scheme != main}
-    alike = all(
-        PER_LW[t.dtype] == PER_LW[first.dtype] for i, t in enumerate(tensors) if not _is_number(t) and i not in wide
-    )
-    if not alike or (first.mab_spread and first.l1b_spread):
+    kinds = {PER_LW[t.dtype] for i, t in enumerate(tensors) if not _is_number(t) and i not in wide}
+    form = Seen if len(kinds) == 1 else Quartered
+    if (first.mab_spread and first.l1b_spread) or not kinds <= {PER_LW["half"], PER_LW["single"]} and len(kinds) > 1:
         return as_they_are
-    image = Seen(first.layout, first.dtype, first.shape)
+    if form is Quartered and (first.mab_spread or first.l1b_spread):
+        return as_they_are
+    image = form(first.layout, first.dtype, first.shape)
     lw = Scheme((), 0).unit_lw(first.dtype)
     units = -(-image.addresses // lw)
     if units * lw >= first.addresses or (wide and first.addresses < LEAST):
@@ -125,7 +170,7 @@ def shared_out(tensors: Sequence[Tensor]) -> tuple[list[Tensor], dict[int, Turns
         return Scheme(((Digit(count, LOCAL, 1),),), 0)
 
     found = [
-        t if _is_number(t) else replace(t, image=Seen(t.image.layout, t.dtype, t.shape), scheme=flat(units))
+        t if _is_number(t) else replace(t, image=form(t.image.layout, t.dtype, t.shape), scheme=flat(units))
         for t in tensors
     ]
     for i, each in turns.items():
@@ -134,7 +179,7 @@ def shared_out(tensors: Sequence[Tensor]) -> tuple[list[Tensor], dict[int, Turns
     return found, {i: each for i, each in turns.items() if each is not None}
 
 
-def turns_of(image: Seen, out: Tensor, operand: Tensor, units: int) -> Turns | None:
+def turns_of(image: Seen | Quartered, out: Tensor, operand: Tensor, units: int) -> Turns | None:
     """How an operand is met; None where it is not one LW of the same lanes for each LW of the result, or too much."""
     main, own = out.scheme, operand.scheme
     assert main is not None and own is not None

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.image import Image
+from mlsdk.pipeline.ir.layout import EXTENT, L1B
 from mlsdk.pipeline.ir.scheme import Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.home import Home, copy
 
 LINE = 64  # LW of a move are a multiple of it
+L1BS = EXTENT[L1B]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Range:
     @property
     def lb_size(self) -> int:
         """LW of each L1BM."""
-        return self.addresses * (64 if self.tensor.image.mab_spread else 4)
+        return self.addresses * self.tensor.image.lb_per_address
 
 
 def room(addresses: int) -> int:
@@ -134,6 +136,8 @@ def start_upload(
 def _down_steps(image: Image, count: int, lc: int, lb: int, space: str, word: int, exact: bool) -> tuple[list, list]:
     """(L2BM lines, [(L1BM line, number of L2BM lines it needs)]) that bring `count` addresses to `space` at `word`. `exact`:
     nothing is written behind them."""
+    if image.quartered:
+        return _quarters_down(image, count, lc, lb, space, word)
     lb_size = count * (64 if image.mab_spread else 4)
     each = 32 if image.l1b_spread else 64  # LW of L1BM per L2BM step
     wide = 256 if image.l1b_spread else 64
@@ -153,6 +157,37 @@ def _down_steps(image: Image, count: int, lc: int, lb: int, space: str, word: in
             mask = _first_cycles((count - a) // 2) if exact else ""
             l1.append((f"l1bmm $llb{lb + 4 * a} {vec(space, [word + 2 * a + 4 * c for c in range(4)], 4)}{mask}", need))
     return l2, l1
+
+
+def _quarters_down(image: Image, count: int, lc: int, lb: int, space: str, word: int) -> tuple[list, list]:
+    """`_down_steps` of an image that is quartered: 16 units of each L1B a time, four for each quarter."""
+    lw = image.granule // 4
+    l2, l1 = [], []
+    for at in range(count // image.granule):
+        for b in range(L1BS):
+            for i in range(lw):
+                l2.append(f"l2bmb@{b} $lc{lc + ((at * L1BS + b) * lw + i) * LINE} $lb{lb + (at * lw + i) * LINE}")
+        words = [word + 2 * (at * image.granule + lw * c) for c in range(4)]
+        l1.append((f"l1bmm4 {_WIDE[lw]}b{lb + at * lw * LINE} {vec(space, words, 2 * lw)}", len(l2)))
+    return l2, l1
+
+
+def _quarters_up(image: Image, count: int, lc: int, lb: int, space: str, words: list[int]) -> tuple[list, list]:
+    """The way back, of what the first MAB of each quarter has."""
+    lw = image.granule // 4
+    l1, l2 = [], []
+    for at in range(count // image.granule):
+        some = words[at * image.granule : (at + 1) * image.granule : lw]
+        l1.append(f"l1bmm4@0 {vec(space, some, 2 * lw)} {_WIDE[lw]}b{lb + at * lw * LINE}")
+        for b in range(L1BS):
+            for i in range(lw):
+                there = lc + ((at * L1BS + b) * lw + i) * LINE
+                l2.append((f"l2bm@{b} $lb{lb + (at * lw + i) * LINE} $lc{there}", len(l1)))
+    return l1, l2
+
+
+#: operands of L1BM that take so many long words of a PE in a cycle
+_WIDE = {1: "$l", 2: "$ll"}
 
 
 def _first_cycles(count: int) -> str:
@@ -232,6 +267,9 @@ def finish_upload(
     advance in the enclosing loops."""
     image, count = part.tensor.image, part.addresses
     words = word if isinstance(word, list) else _words(word, 0, room(count))
+    if image.quartered:
+        pipeline(asm, *_quarters_up(image, count, lc, lb, space, words), distance=3, of_first=strides)
+        return
     each, wide = (32, 256) if image.l1b_spread else (64, 64)
     first = []
     if image.mab_spread:
