@@ -258,6 +258,8 @@ class Recorder(TorchDispatchMode):
             func, args = REWRITES[func](func, args)
         if func in INDEXED:
             args = (args[0], self.unmasked(args[1]), *args[2:])
+        if func is aten.as_strided.default:
+            args = self._of_memory(*args)
         given = {id(tensor): tensor for tensor in tensors((args, tuple(kwargs.values())))}
         shadows = {number: self.shadow(tensor) for number, tensor in given.items()}
 
@@ -395,6 +397,21 @@ class Recorder(TorchDispatchMode):
         base = self.shadow(owner)
         with self:
             return aten.as_strided.default(base, list(tensor.shape), list(tensor.stride()), offset)
+
+    def _of_memory(self, tensor: torch.Tensor, size: Any, stride: Any, offset: int | None = None) -> tuple[Any, ...]:
+        """The arguments of as_strided for the whole tensor that the given one is a view of, its axes in the order in which they
+        lie: strides count places in memory, and those of a contiguous tensor are its elements."""
+        shadow = self.shadow(tensor)
+        whole, strides = shadow.whole(), shadow.whole().elem.stride()
+        if self.known(shadow) is not None or whole.dtype != shadow.dtype:
+            return tensor, size, stride, offset
+        if not whole.elem.is_contiguous():
+            with self:
+                whole = whole.permute(sorted(range(whole.ndim), key=lambda axis: -strides[axis]))
+        if not whole.elem.is_contiguous():
+            what = "as_strided of a tensor that has no memory of its own for each element"
+            raise self.misuse(TraceError, what, "copy it first: .contiguous()")
+        return whole, size, stride, shadow.elem.storage_offset() if offset is None else offset
 
     def literal(self, tensor: torch.Tensor) -> Shadow:
         """The Shadow of a tensor that the function made from Python numbers."""

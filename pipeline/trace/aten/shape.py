@@ -267,7 +267,7 @@ def _im2col(b: Builder, out: list[Type], x: Value, kernel: Any, dilation: Any, p
 def _as_strided(
     b: Builder, out: list[Type], x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Value:
-    # the rows of the table see values, not storages: this is right for a view of a contiguous tensor only
+    # the recorder gives the whole of a contiguous tensor, whose elements are the places of its memory
     reach = (offset or 0) + sum((extent - 1) * step for extent, step in zip(size, stride)) if math.prod(size) else 0
     if reach >= x.size:
         raise Unsupported("as_strided beyond the elements of its operand")

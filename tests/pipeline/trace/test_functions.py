@@ -213,6 +213,19 @@ SHAPES = {
     "pixel_unshuffle": (lambda a: F.pixel_unshuffle(a, 2), image[:, :, :6, :8]),
     "channel_shuffle": (lambda a: F.channel_shuffle(a, 3), image),
     "as_strided": (lambda a: a.as_strided((2, 3), (1, 2), 1), x34),
+    "as_strided_of_views": (
+        lambda a: (
+            a.T.as_strided((2, 3), (4, 1), 2),
+            (a * 2)[1:].as_strided((2, 2), (4, 1)),
+            a.T[1:].as_strided((3,), (4,)),
+        ),
+        x34,
+    ),
+    "as_strided_of_turned": (
+        lambda a: ((a.T * 2).as_strided((4,), (2,), 1), (a.T * 2)[:, 1:].as_strided((2, 2), (1, 3))),
+        x34,
+    ),
+    "as_strided_written": (lambda a: (b := a * 1, b[1:].as_strided((2, 2), (4, 1)).zero_(), b[:, 1:] * 1)[2], x34),
     "meshgrid": (lambda a: torch.meshgrid(a[0], a[:, 0], indexing="ij"), x34),
     "outer": (lambda a: torch.outer(a[0], a[:, 0]), x34),
     "atleast": (lambda a: torch.atleast_3d(a), x34),
