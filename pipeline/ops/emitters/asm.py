@@ -19,7 +19,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 
 from mlsdk.device.isa import model as m
 from mlsdk.device.isa.parser import Parser
@@ -33,6 +34,7 @@ _BINARY = re.compile(
 _MAU = re.compile(r"[dfgh](v|m)(fma|mul|add|passa)[ud]?r?$")
 
 
+@cache
 def source_count(mnemonic: str) -> int:
     """How many of an instruction's operands, from the left, are read."""
     name = mnemonic.split("/")[0].split("@")[0]
@@ -57,6 +59,76 @@ def cycle_addresses(operand: m.Operand) -> list[int]:
     return [operand.addr + operand.inc * c for c in range(4)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step, and what it touches: spaces, (space, word, cycle) of the register files (of reads of a word the first cycle, of
+    writes the last), (chunk of 16 LW of L1BM, whether the other side is L2BM), directions between L1BM and L2BM."""
+
+    bundle: m.Bundle
+    lm_reads: tuple[str, ...] = ()
+    lm_writes: tuple[str, ...] = ()
+    grf_reads: tuple[tuple[str, int, int], ...] = ()
+    grf_writes: tuple[tuple[str, int, int], ...] = ()
+    t_reads: bool = False
+    t_writes: bool = False
+    lb_reads: tuple[tuple[int, bool], ...] = ()
+    lb_writes: tuple[tuple[int, bool], ...] = ()
+    up: bool = False
+    down: bool = False
+
+    @classmethod
+    def of(cls, bundle: m.Bundle) -> _Step:
+        spaces: tuple[set[str], set[str]] = (set(), set())
+        words: tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]] = ({}, {})
+        chunks: tuple[dict[tuple[int, bool], None], dict[tuple[int, bool], None]] = ({}, {})
+        indirect = up = down = False
+        for instruction in bundle.instructions:
+            name = instruction.mnemonic
+            sources, l2 = source_count(name), name.startswith("l2bm")
+            if l2:
+                up, down = (True, down) if _is_upward(instruction) else (up, True)
+            for position, operand in enumerate(instruction.operands):
+                if not isinstance(operand, m.Operand):
+                    continue
+                writes, space = position >= sources, operand.space
+                indirect |= operand.indirect
+                spaces[writes].add(space)
+                if space in _GRF:
+                    for cycle, first in enumerate(cycle_addresses(operand)):
+                        for word in range(first, first + operand.width):
+                            if writes:
+                                words[1][space, word] = cycle
+                            else:
+                                words[0][space, word] = min(cycle, words[0].get((space, word), cycle))
+                elif space == m.L1BM:
+                    last = operand.addr + _lb_length(name, operand) + 15
+                    chunks[writes].update(dict.fromkeys((chunk, l2) for chunk in range(operand.addr >> 4, last >> 4)))
+        grf_reads, grf_writes = (tuple((*key, cycle) for key, cycle in found.items()) for found in words)
+        return cls(
+            bundle,
+            tuple(space for space in _LM if space in spaces[0]),
+            tuple(space for space in _LM if space in spaces[1]),
+            grf_reads,
+            grf_writes,
+            indirect or m.T in spaces[0],
+            m.T in spaces[1],
+            tuple(chunks[0]),
+            tuple(chunks[1]),
+            up,
+            down,
+        )
+
+
+@lru_cache(maxsize=1 << 14)
+def _step(line: str) -> _Step:
+    """The step of a line, which is the same wherever it is written."""
+    problems: list = []
+    found = list(_PARSER.statements((line,), problems))
+    if problems or len(found) != 1 or not isinstance(found[0], m.Bundle):
+        raise EmitError(f"emitter wrote `{line}`: {problems[0] if problems else 'not one step'}")
+    return _Step.of(m.Bundle(found[0].instructions))
+
+
 class Asm:
     """Collects statements; `step` is the number of steps placed so far in the current straight line."""
 
@@ -79,11 +151,11 @@ class Asm:
 
     def pe(self, line: str, *strides: tuple[int, int, tuple[int, ...]]) -> None:
         """One step. `strides`: (instruction, operand, strides per enclosing loop) for operands that advance."""
-        problems: list = []
-        found = list(_PARSER.statements((line,), problems))
-        if problems or len(found) != 1 or not isinstance(found[0], m.Bundle):
-            raise EmitError(f"emitter wrote `{line}`: {problems[0] if problems else 'not one step'}")
-        instructions = list(found[0].instructions)
+        step = _step(line)
+        if not strides:
+            self._put(step)
+            return
+        instructions = list(step.bundle.instructions)
         for index, position, stride in strides:
             old = instructions[index]
             operands = list(old.operands)
@@ -91,83 +163,58 @@ class Asm:
             assert isinstance(operand, m.Operand)
             operands[position] = replace(operand, strides=stride)
             instructions[index] = replace(old, operands=tuple(operands))
-        self.bundle(tuple(instructions))
+        self._put(replace(step, bundle=m.Bundle(tuple(instructions))))
 
     def bundle(self, instructions: Sequence[m.Instruction]) -> None:
         """One step of instructions that issue together, after the empty steps that their operands need."""
-        ready = self.step
-        for instruction in instructions:
-            sources = source_count(instruction.mnemonic)
-            for position, operand in enumerate(instruction.operands):
-                if isinstance(operand, m.Operand) and (position < sources or operand.indirect):
-                    ready = max(ready, self._readable(operand, instruction.mnemonic, position < sources))
-            if instruction.mnemonic.startswith("l2bm"):
-                up = _is_upward(instruction)
-                ready = max(ready, (self._l2_down if up else self._l2_up) + 4)
-        self.nop(ready - self.step)
-        self.statements.append(m.Bundle(tuple(instructions)))
-        for instruction in instructions:
-            self._note_writes(instruction)
+        self._put(_Step.of(m.Bundle(tuple(instructions))))
+
+    def _put(self, step: _Step) -> None:
+        self.nop(self._ready(step) - self.step)
+        self.statements.append(step.bundle)
+        now = self.step
+        for space in step.lm_writes:
+            self._lm[space] = now
+        if step.grf_writes:
+            self._latest_grf = now
+            for space, word, cycle in step.grf_writes:
+                self._grf[space][word] = 4 * now + cycle
+        if step.t_writes:
+            self._t = now
+        if step.lb_writes:
+            for chunk, from_l2 in step.lb_writes:
+                (self._lb_from_l2 if from_l2 else self._lb_from_pe)[chunk] = now
+                if from_l2:
+                    self._latest_lb_l2 = now
+                else:
+                    self._latest_lb_pe = now
+        if step.up:
+            self._l2_up = self._lc_written = now
+        if step.down:
+            self._l2_down = now
         self.step += 1
 
-    def _readable(self, operand: m.Operand, mnemonic: str, is_source: bool) -> int:
-        space, ready = operand.space, _NEVER
-        if operand.indirect:
-            ready = self._t + 2
-        if not is_source:
-            return ready
-        if space in _LM:
+    def _ready(self, step: _Step) -> int:
+        """The first step in which the operands can be read."""
+        ready = self.step
+        for space in step.lm_reads:
             ready = max(ready, self._lm[space] + 3)
-        elif space in _GRF:
-            written = self._grf[space]
-            if written:
-                for cycle, first in enumerate(cycle_addresses(operand)):
-                    for word in range(first, first + operand.width):
-                        at = written.get(word)
-                        if at is not None:
-                            ready = max(ready, -(-(at + 7 - cycle) // 4))
-        elif space == m.T:
+        if step.grf_reads and self._latest_grf + 3 > ready:
+            for space, word, cycle in step.grf_reads:
+                at = self._grf[space].get(word)
+                if at is not None and at + 7 - cycle > 4 * ready:
+                    ready = -(-(at + 7 - cycle) // 4)
+        if step.t_reads:
             ready = max(ready, self._t + 2)
-        elif space == m.L1BM:
-            to_l2 = mnemonic.startswith("l2bm")
-            length = _lb_length(mnemonic, operand)
-            for chunk in range(operand.addr >> 4, (operand.addr + length + 15) >> 4):
-                if not to_l2:
-                    ready = max(ready, self._lb_from_l2.get(chunk, _NEVER) + 2)
-                ready = max(ready, self._lb_from_pe.get(chunk, _NEVER) + 3)
+        for chunk, to_l2 in step.lb_reads:
+            if not to_l2:
+                ready = max(ready, self._lb_from_l2.get(chunk, _NEVER) + 2)
+            ready = max(ready, self._lb_from_pe.get(chunk, _NEVER) + 3)
+        if step.up:
+            ready = max(ready, self._l2_down + 4)
+        if step.down:
+            ready = max(ready, self._l2_up + 4)
         return ready
-
-    def _note_writes(self, instruction: m.Instruction) -> None:
-        name = instruction.mnemonic
-        for operand in instruction.operands[source_count(name) :]:
-            if isinstance(operand, m.Immediate):
-                continue
-            space = operand.space
-            if space in _LM:
-                self._lm[space] = self.step
-            elif space in _GRF:
-                written = self._grf[space]
-                for cycle, first in enumerate(cycle_addresses(operand)):
-                    for word in range(first, first + operand.width):
-                        written[word] = 4 * self.step + cycle
-                self._latest_grf = self.step
-            elif space == m.T:
-                self._t = self.step
-            elif space == m.L1BM:
-                from_l2 = name.startswith("l2bm")
-                length = _lb_length(name, operand)
-                table = self._lb_from_l2 if from_l2 else self._lb_from_pe
-                for chunk in range(operand.addr >> 4, (operand.addr + length + 15) >> 4):
-                    table[chunk] = self.step
-                if from_l2:
-                    self._latest_lb_l2 = self.step
-                else:
-                    self._latest_lb_pe = self.step
-        if name.startswith("l2bm"):
-            if _is_upward(instruction):
-                self._l2_up = self._lc_written = self.step
-            else:
-                self._l2_down = self.step
 
     def nop(self, count: int) -> None:
         if count <= 0:

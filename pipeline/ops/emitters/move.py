@@ -24,7 +24,7 @@ from mlsdk.pipeline.ops.emitters.lots import Lots, Pick, Stage
 from mlsdk.pipeline.ops.emitters.order import ordered
 from mlsdk.pipeline.ops.emitters.pick import FILL_IN_GRF1, Picker
 from mlsdk.pipeline.ops.emitters.pieces import LB_SIZE, LC_SIZE
-from mlsdk.pipeline.ops.emitters.places import Map, Move
+from mlsdk.pipeline.ops.emitters.places import SOURCE, Map, Move
 from mlsdk.pipeline.ops.emitters.repeats import Repeat, repeats
 from mlsdk.pipeline.ops.emitters.slots import start_fills
 from mlsdk.pipeline.ops.emitters.transfer import Range, Tensor, finish_upload, settle_at_home, start_upload
@@ -33,6 +33,7 @@ BUFFERS = 4  # L2BM: pieces of this stage and of the next ones,
 LC_OUT, LC_OUT_SIZE = BUFFERS * LC_SIZE, 4096  # two parts of a result,
 LC_TABLE = LC_OUT + 2 * LC_OUT_SIZE  # and tables
 LB_LISTS, LB, LB_OUT = (0, LB_SIZE), 2 * LB_SIZE, 3 * LB_SIZE  # L1BM: lists of L1Bs, other pieces, results and tables
+FIRST = 8  # LM addresses that tell where a move reads
 FLYING, FLYING_IN_LOOPS = 14, 8  # moves in flight into a buffer, so that there are tags for all
 
 
@@ -44,6 +45,7 @@ def emit_move(
     if any(s.dtype != result.dtype for s in sources):
         raise EmitError(f"a move cannot change dtypes: {[s.dtype for s in sources]} to {result.dtype}")
     move = Move([s.image for s in sources], result.image, where, everywhere=result.home is not None)
+    _refuse_local(sources, move)
     addresses, loops = repeats(move, clean)
     lots = Lots(move, ordered(move, addresses), clean, bool(fill))
     mover = _Mover(sources, replace(result, image=move.result), move.holder.held, result)
@@ -53,6 +55,15 @@ def emit_move(
     else:
         mover.in_turn(lots.stages())
     return mover.asm, mover.picker.tables
+
+
+def _refuse_local(sources: Sequence[Tensor], move: Move) -> None:
+    """EmitError where something comes from a source in LM, as a look at the first places says: before all of them are planned."""
+    local = [number for number, source in enumerate(sources) if source.home is not None]
+    if local:
+        place, good = move.at(np.arange(min(move.result.addresses, FIRST)))
+        if np.isin(place[good & (place >= 0)] >> SOURCE, local).any():
+            raise EmitError("an operand that lives in LM has no place in DRAM")
 
 
 def ring(count: int) -> tuple[int, list[int]]:
