@@ -207,8 +207,9 @@ def conv(planner: Planner, node: Node) -> None:
     scheme = plane_scheme(out, split)
     y = Plane.of(out, scheme)
     assert y is not None
-    if mode.name == "h" and planner.device_dtype(source) == "single" and _pays_to_round(plane, y, found, mode):
-        source = planner.rounded(source)
+    if mode.name == "h" and planner.device_dtype(source) == "single":
+        anyway = any(reader.op == "ConvFilterGrad" for reader in planner.readers.get(x, ()))
+        source = planner.rounded(source) if anyway or _pays_to_round(plane, y, found, mode) else source
     dtypes = (planner.device_dtype(source), dtype)
     if not _fits(plane, y, found, mode.floats, dtypes, BIAS_WORDS // mode.acc_words):
         by_product(planner, replace(node, inputs=(source, *node.inputs[1:])), window)

@@ -10,7 +10,7 @@ import numpy as np
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
 from mlsdk.pipeline.ir.image import Image
-from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
+from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, MAB
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.fold import MAX, MIN, PRODUCT, SUM, Form, fold, fold_lanes
 from mlsdk.pipeline.ops.emitters.fragment import Call
@@ -47,7 +47,7 @@ class Reduction:
     def run(self) -> tuple[Asm, dict[str, np.ndarray]]:
         asm, rows = self.asm, self.rows
         unit_pattern, patterns = rows.patterns
-        turns = self._shared() if not len(patterns) else None
+        turns = self._shared(unit_pattern, patterns)
         if turns is not None:
             self._constants()
             self._sum_of_all(turns)
@@ -69,8 +69,14 @@ class Reduction:
 
     # ---- values of which all L1Bs and MABs hold copies ----------------------------------------------------------
 
-    def _shared(self) -> Turns | None:
+    def _shared(self, unit_pattern: np.ndarray, patterns: np.ndarray) -> Turns | None:
         """How the results are met if each PE sums a part of what all have; None where that is not possible or no gain."""
+        outside = None
+        if len(patterns):
+            of_l2b = patterns.reshape(len(patterns), EXTENT[L2B], -1)
+            if (of_l2b != of_l2b[..., :1]).any():
+                return None
+            outside = np.where(unit_pattern >= 0, of_l2b[unit_pattern, :, 0].T, False)
         x, image, reduced = self.x, self.x.image, self.rows.reduced
         alone = x.home is None and self.out.home is None
         sums = self.op in ("ReduceSum", "ReduceMean") and self.form.compute == "single"
@@ -81,7 +87,7 @@ class Reduction:
         assert x.scheme is not None
         whole = Seen(image.layout, image.dtype, image.shape)
         out = replace(self.out, image=Image(reduced.layout("single"), "single", ()), scheme=reduced)
-        found = turns_of(whole, x, out, whole.addresses // x.scheme.unit_lw(x.dtype))
+        found = turns_of(whole, x, out, whole.addresses // x.scheme.unit_lw(x.dtype), outside)
         results = reduced.units * self.form.items
         most = SUMS // results if found is not None else 0
         return found if whole.addresses <= LM_BUDGET and results <= ROWS_LIMIT and most >= self._turn(found) else None

@@ -131,7 +131,7 @@ MOST_VALUES, MOST_TURNS = 128, 32
 @dataclass(frozen=True, eq=False)
 class Turns:
     """An operand that is broadcast, as each PE meets its values: after `units` units of the others the same come again.
-    `index[l1b, mab, i]`: which LW of the operand the i-th of these is."""
+    `index[l1b, mab, i]`: which LW of the operand the i-th of these is; `index[l2b, l1b, mab, i]` where L2Bs differ."""
 
     tensor: Tensor
     units: int
@@ -179,8 +179,11 @@ def shared_out(tensors: Sequence[Tensor]) -> tuple[list[Tensor], dict[int, Turns
     return found, {i: each for i, each in turns.items() if each is not None}
 
 
-def turns_of(image: Seen | Quartered, out: Tensor, operand: Tensor, units: int) -> Turns | None:
-    """How an operand is met; None where it is not one LW of the same lanes for each LW of the result, or too much."""
+def turns_of(
+    image: Seen | Quartered, out: Tensor, operand: Tensor, units: int, outside: np.ndarray | None = None
+) -> Turns | None:
+    """How an operand is met; None where it is not one LW of the same lanes for each LW of the result, or too much.
+    `outside[l2b, unit]`: units of the result that hold no element: they meet what is behind the operand's LW."""
     main, own = out.scheme, operand.scheme
     assert main is not None and own is not None
     lw, mine = main.unit_lw(out.dtype), own.unit_lw(operand.dtype)
@@ -197,10 +200,15 @@ def turns_of(image: Seen | Quartered, out: Tensor, operand: Tensor, units: int) 
     valid = place < image.own.addresses
     place = np.minimum(place, image.own.addresses - 1)
     index = unit_map(main, own)[np.minimum(place // lw, main.units - 1)] * mine
+    if outside is not None:
+        nothing = outside[:, np.minimum(place // lw, main.units - 1)]
+        index = np.where(nothing, own.units * mine, index)
+        index = index[0] if (nothing == nothing[0]).all() else index
     if lw == mine:
         index = index + place % lw
     else:  # halves that meet singles: two LW of these for each
-        index, valid = np.stack([index, index + 1], -1).reshape(8, 16, -1), np.repeat(valid, 2, -1)
+        index = np.stack([index, index + 1], -1).reshape(*index.shape[:-1], -1)
+        valid = np.repeat(valid, 2, -1)
     for count in range(1, MOST_TURNS // mine + 1):
         turn = count * mine
         if turn >= index.shape[-1]:

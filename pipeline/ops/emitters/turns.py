@@ -49,8 +49,9 @@ def bring(asm: Asm, found: dict[int, tuple[Turns, str, int]]) -> dict[str, np.nd
 def table_of(turns: Turns, symbol: str, count: int = 0) -> tuple[Tensor, np.ndarray]:
     """Two words for each value that each PE wants, or for `count` of them, turn after turn: where it lies from the first on."""
     count = count or turns.index.shape[-1]
-    layout = Layout(((Sub(8, L1B),), (Sub(16, MAB),), (Sub(count, ADDR),)), (Sub(0, L2B), Sub(0, PE), Sub(0, W)))
-    image = Image(layout, "int", (8, 16, count))
-    return Tensor(image, symbol), image.pack(
-        (2 * turns.index[..., np.arange(count) % turns.index.shape[-1]]).astype(np.uint32)
-    )
+    index = turns.index[..., np.arange(count) % turns.index.shape[-1]]
+    of_l2b = ((Sub(8, L2B),),) if index.ndim > 3 else ()
+    everywhere = (Sub(0, PE), Sub(0, W)) if of_l2b else (Sub(0, L2B), Sub(0, PE), Sub(0, W))
+    layout = Layout((*of_l2b, (Sub(8, L1B),), (Sub(16, MAB),), (Sub(count, ADDR),)), everywhere)
+    image = Image(layout, "int", index.shape)
+    return Tensor(image, symbol), image.pack((2 * index).astype(np.uint32))

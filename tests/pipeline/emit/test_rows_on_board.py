@@ -131,6 +131,8 @@ def test_concat_leaves_out_what_has_no_elements():
         ((8, 32, 16, 16), "half", "ReduceMean", 600),
         ((8, 48, 8, 8), "mixed", "ReduceMean", 1200),
         ((1, 64, 56, 56), "half", "ReduceSum", 2200),
+        ((8, 16, 28, 28), "mixed", "ReduceSum", 1000),  # columns that hold nothing: 3,278
+        ((16, 32, 26, 26), "half", "ReduceMean", 2350),  # and rows, in one of the L2Bs: 8,569
         ((8, 16, 32, 32), "float", "ReduceMax", 3600),
     ],
 )
