@@ -25,6 +25,7 @@ from mlsdk.pipeline.ir.graph import Graph, Node, Value
 from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ir.placed import ANY, DEVICE_DTYPE, LANES, VIEW, ZERO, Placed, PlacedNode, PlacedValue
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, choose_lane, spread
+from mlsdk.pipeline.layout.low_bits import wrapped
 from mlsdk.pipeline.layout.pins import Pins, scheme_of
 from mlsdk.pipeline.ops.clock import Measure
 from mlsdk.pipeline.ops.emitters.elementwise import in_last_block
@@ -116,6 +117,7 @@ class Planner:
         for node in graph.nodes:
             for name in set(node.inputs):
                 self.readers.setdefault(name, []).append(node)
+        self.literals |= wrapped(graph, self.readers)
         self.maker = {name: node.op for node in graph.nodes for name in node.outputs}
         self._halves: dict[str, str] = {}
         self.made: dict[str, PlacedNode] = {}
@@ -305,8 +307,8 @@ class Planner:
 
     def data(self, name: str) -> np.ndarray | None:
         """The data of a constant."""
-        found = self.graph.constants.get(name)
-        return self.literals.get(name) if found is None else found
+        found = self.literals.get(name)
+        return self.graph.constants.get(name) if found is None else found
 
     def is_constant(self, name: str) -> bool:
         known = name in self.graph.constants or name in self.literals

@@ -102,6 +102,23 @@ def test_integers_of_more_than_32_bits_on_the_board(context, tmp_path):
         f({"x": 2**40})
 
 
+def test_constants_of_which_only_the_low_bits_count(context, tmp_path):
+    primes = torch.tensor([1, 2654435761, 805459861])
+    x = torch.tensor([[3, -5, 7], [0, 2**30, -(2**31)]])
+
+    def places(i):
+        a, b, c = (i["x"] * primes).unbind(1)
+        return {"y": (a ^ b ^ c + 2**40) % 2**9, "z": (a - b * (2**50 + 3)) & 0x7FFFFFFF}
+
+    found = context.compile(places, {"x": x}, tmp_path / "f")({"x": x})
+    assert all(torch.equal(found[key].cpu(), wanted) for key, wanted in places({"x": x}).items())
+    for number, lost in enumerate(
+        (lambda x: x * 2654435761, lambda x: x * 2654435761 % 1000, lambda x: (x * 2654435761 ^ 5) & 0xFFFFFFFF)
+    ):
+        with pytest.raises(InputMismatch, match="integers on the board have 32 bits"):
+            context.compile(lambda i, lost=lost: {"y": lost(i["x"])}, {"x": x}, tmp_path / f"lost{number}")
+
+
 def test_load_from_takes_data(any_context, tmp_path):
     f = any_context.compile(echo, {"x": torch.zeros(3)}, tmp_path / "f")
     proxy = f.allocate_input_proxy()["x"]
