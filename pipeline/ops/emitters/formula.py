@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
@@ -55,15 +56,13 @@ class Op(Value):
     guard: Op | None = None
     base: Op | None = None
     flush: Op | None = None
+    unit: str = field(init=False)
+    needs: tuple[Op, ...] = field(init=False)  # the operations that must come before this one
 
-    @property
-    def unit(self) -> str:
-        return MAU if _MAU.match(self.mnemonic) else ALU
-
-    @property
-    def needs(self) -> tuple[Op, ...]:
-        """The operations that must come before this one."""
-        return tuple(v for v in (*self.sources, self.guard, self.base, self.flush) if isinstance(v, Op))
+    def __post_init__(self) -> None:
+        needs = tuple(v for v in (*self.sources, self.guard, self.base, self.flush) if isinstance(v, Op))
+        object.__setattr__(self, "unit", _unit(self.mnemonic))
+        object.__setattr__(self, "needs", needs)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,6 +74,13 @@ class Negated:
 
 
 _MAU = re.compile(r"[dfh]v(fma|mul|add|passa)[ud]?r?$")
+
+
+@cache
+def _unit(mnemonic: str) -> str:
+    return MAU if _MAU.match(mnemonic) else ALU
+
+
 
 Operand = Value | Negated | float | int
 

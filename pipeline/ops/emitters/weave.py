@@ -14,6 +14,8 @@ the next.
 from __future__ import annotations
 
 import random
+from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mlsdk.errors import EmitError
@@ -165,6 +167,7 @@ class _Weaver:
         self.limit = 100 + 3 * self.interval  # steps that an operation may be put off: far enough to find all idle
         self.placed: dict[Instance, _Placed] = {}
         self.unit: dict[str, dict[int, Instance]] = {MAU: {}, ALU: {}}
+        self.taken: dict[str, list[int]] = {MAU: [], ALU: []}  # the steps of each, in order
         self.pinned: dict[str, dict[int, int]] = {
             MAU: {},
             ALU: {},
@@ -317,6 +320,7 @@ class _Weaver:
             del self.placed[group, op]
             return False
         self.unit[unit][step] = (group, op)
+        insort(self.taken[unit], step)
         if entry:
             self.entry_of[step] = entry
         if op.flush is not None:
@@ -334,11 +338,10 @@ class _Weaver:
         return True
 
     def _latest(self, unit: str, step: int) -> int | None:
-        taken = self.unit[unit]
-        for s in range(step - 1, max(-1, step - self.limit), -1):
-            if s in taken:
-                return s
-        return None
+        """The last step before one in which a unit works, if it is not too far back."""
+        taken = self.taken[unit]
+        at = bisect_left(taken, step) - 1
+        return taken[at] if at >= 0 and taken[at] > step - self.limit else None
 
     def _free_entry(self, step: int) -> int:
         for entry in range(1, ENTRIES + 1):
@@ -407,8 +410,10 @@ class _Weaver:
 
     def _takes(self, op: Op, step: int, mem: str) -> bool:
         """Whether a GRF can take the result now and keep it for any time."""
-        free = sum(self._is_free(mem, slot, step, FOREVER) for slot in range(len(self.slots[mem])))
-        return free > 1 and step not in self.writes[mem] and not self._robs(op.unit, step, mem)
+        if step in self.writes[mem] or self._robs(op.unit, step, mem):
+            return False
+        free = (spans for spans in self.slots[mem] if self._is_free(mem, spans, step, FOREVER))
+        return next(free, None) is not None and next(free, None) is not None
 
     def _forced(self, group: int, op: Op, step: int, mem: str):
         """The write of a copy to a memory that is given."""
@@ -507,10 +512,15 @@ class _Weaver:
         """The free slot that stays free the longest."""
         best, reach = None, -1
         for slot, spans in enumerate(self.slots[mem]):
-            if self._is_free(mem, slot, start, end):
-                after = min((span.start for span in spans if span.start >= end), default=FOREVER)
+            if self._is_free(mem, spans, start, end):
+                after = FOREVER
+                for span in spans:
+                    if end <= span.start < after:
+                        after = span.start
                 if after > reach:
                     best, reach = slot, after
+                if reach == FOREVER:
+                    break
         return best
 
     def _new_slot(self, mem: str, start: int) -> int:
@@ -520,10 +530,12 @@ class _Weaver:
             raise _Stuck
         return slot
 
-    def _is_free(self, mem: str, slot: int, start: int, end: int) -> bool:
-        """Whether a value may lie here from one step to another without driving out one that is still wanted."""
-        spans = self.slots[mem][slot]
-        return not any(span.start < end and (span.end > start or self._wanted(mem, span)) for span in spans)
+    def _is_free(self, mem: str, spans: Sequence[_Store], start: int, end: int) -> bool:
+        """Whether a value may lie in a slot from one step to another without driving out one that is still wanted."""
+        for span in spans:
+            if span.start < end and (span.end > start or self._wanted(mem, span)):
+                return False
+        return True
 
     def _wanted(self, mem: str, span: _Store) -> bool:
         """Whether somebody who is not placed yet may read the value here."""
