@@ -27,6 +27,7 @@ from mlsdk.errors import (
 from mlsdk.labels import label_of, short
 from mlsdk.live_settings import live_in_a_trace
 from mlsdk.pipeline.ir.signature import Input, Output, Signature
+from mlsdk.pipeline.ops.garbage import rarely_collected
 from mlsdk.pipeline.trace.frames import warn_user
 from mlsdk.proxy import TensorProxy
 from mlsdk.runtime import events
@@ -171,7 +172,7 @@ def _compile(
             entry.check_not_replaced()
         # A transfer that is still to read its source must not see the marks that a trace leaves on tensors.
         context._session.loader.barrier()
-        with _TRACING, events.span("compile", f"{name}: trace"), _versions_kept(context):
+        with _TRACING, events.span("compile", f"{name}: trace"), _versions_kept(context), rarely_collected():
             registry = context.registry
             registry.follow_optimizers()
             live = live_in_a_trace(registry.optimizers.values(), lambda tensor: registry.find(tensor) is not None)

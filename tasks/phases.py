@@ -209,8 +209,10 @@ class PhaseTask(ContentTask):
         resolved = self._resolved()
         threads = resolved.values["num_threads"]
         services = replace(services, processes=None if threads == -1 else threads)
+        from mlsdk.pipeline.ops.garbage import rarely_collected
+
         try:
-            with variables.applied(resolved.values["envs"]):
+            with variables.applied(resolved.values["envs"]), rarely_collected():
                 return imported(self.row.function)(inputs, resolved.of_phase(self.row.name), services)
         except MLSDKError as error:
             raise located(error, self._origins()) from None

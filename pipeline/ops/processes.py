@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import IO
 
+from mlsdk.pipeline.ops.garbage import rarely_collected
+
 Process = subprocess.Popen[str]
 
 
@@ -49,5 +51,6 @@ def end(processes: Iterable[Process]) -> None:
 def serve(answer: Callable[[str], str], questions: IO[str] = sys.stdin, answers: IO[str] = sys.stdout) -> None:
     """Answer until there are no more questions. Ctrl-C is for the process that asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for line in questions:
-        print(answer(line), file=answers, flush=True)
+    with rarely_collected():
+        for line in questions:
+            print(answer(line), file=answers, flush=True)

@@ -185,10 +185,12 @@ class Values:
 
 
 def _operands(s: m.Statement) -> Iterator[m.Operand]:
+    """Those that name L2BM, and some others."""
     if isinstance(s, m.Loop):
         for inner in s.body:
             yield from _operands(inner)
     elif isinstance(s, m.Move):
         yield from (o for o in (s.src, s.dst) if o is not None)
     elif isinstance(s, m.Bundle):
-        yield from (o for i in s.instructions for o in i.operands if isinstance(o, m.Operand))
+        use = use_of(s)
+        yield from (r.operand for r in (*use.l2_reads, *use.l2_writes) if r.operand is not None)

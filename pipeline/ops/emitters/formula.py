@@ -81,7 +81,6 @@ def _unit(mnemonic: str) -> str:
     return MAU if _MAU.match(mnemonic) else ALU
 
 
-
 Operand = Value | Negated | float | int
 
 

@@ -532,7 +532,7 @@ class _Weaver:
 
     def _is_free(self, mem: str, spans: Sequence[_Store], start: int, end: int) -> bool:
         """Whether a value may lie in a slot from one step to another without driving out one that is still wanted."""
-        for span in spans:
+        for span in spans:  # noqa: SIM110 - asked millions of times
             if span.start < end and (span.end > start or self._wanted(mem, span)):
                 return False
         return True
