@@ -84,7 +84,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="LayoutPlan",
-            version=33,
+            version=34,
             function="mlsdk.tasks.adapters:layout_plan",
             takes=("model.onnx", "signature.json", "placements.json"),
             gives=(

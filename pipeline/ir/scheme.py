@@ -285,13 +285,28 @@ class _Ranks:
         return Digit(outer, digit.level, digit.stride * inner), Digit(inner, digit.level, digit.stride)
 
     def finish(self, scheme: Scheme) -> Scheme:
-        """With ranks from 0 on."""
+        """With ranks from 0 on, digits that count on as one."""
+        scheme = replace(scheme, axes=tuple(_merged(axis, scheme) for axis in scheme.axes))
         ranks = sorted({d.stride for axis in scheme.axes for d in axis if d.level == LOCAL})
         number = {rank: i for i, rank in enumerate(ranks)}
         axes = tuple(
             tuple(replace(d, stride=number[d.stride]) if d.level == LOCAL else d for d in axis) for axis in scheme.axes
         )
         return replace(scheme, axes=axes)
+
+
+def _merged(axis: tuple[Digit, ...], scheme: Scheme) -> tuple[Digit, ...]:
+    """The digits of an axis, those that follow each other in LM as one."""
+    order = [d.stride for _, d in scheme.local]
+    after = dict(zip(order, order[1:]))
+    found: list[Digit] = []
+    for d in axis:
+        last = found[-1] if found else None
+        if last is not None and last.level == d.level == LOCAL and after.get(last.stride, -1) == d.stride and d.n > 1:
+            found[-1] = replace(d, n=last.n * d.n)
+        else:
+            found.append(d)
+    return tuple(found)
 
 
 def _cut(digits: list[Digit], sizes: list[int], has_lane: bool, ranks: _Ranks) -> list[tuple[list[Digit], bool]] | None:

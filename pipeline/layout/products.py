@@ -20,13 +20,16 @@ from mlsdk.pipeline.layout import grids, updates
 from mlsdk.pipeline.layout.moving import anywhere, reshape
 from mlsdk.pipeline.layout.pins import same
 from mlsdk.pipeline.ops.emitters.gemm import LB_BIAS_SIZE, sums_in_quarters
-from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, in_quarters, mode_of, weights_layout
+from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode, in_quarters, mode_of, weights_layout
 from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS
 from mlsdk.pipeline.ops.emitters.quarters import quartered
 from mlsdk.pipeline.ops.table import attributes
 
 if TYPE_CHECKING:
     from mlsdk.pipeline.layout.planner import Planner
+
+#: behind the name of a result: of its ways, those to its weights
+OF_WEIGHTS = " weights"
 
 #: what is shared out over the L2Bs: the rows of A and C, or the columns of B and C; or both, as in grids.py
 ROWS, COLUMNS, GRID = "Rows", "Columns", "Grid"
@@ -171,6 +174,7 @@ def _placed_product(
     else:
         if any(d.level == L2B and d.n > 1 for d in scheme_a.axes[rank - 1]):
             blocks = -(-k // BLOCK)
+        mode = _weights_mode(planner, out, b, trans_b, mode, _rows(scheme_c, rank - 1, batch))
         layout_b = weights_layout(
             mode, blocks * BLOCK, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied,
             k_digits=scheme_a.axes[rank - 1] if sums else (),
@@ -388,7 +392,8 @@ def _schemes(
     if not batch:
         rows_axes = _in_powers_of_two(shape_c[:-1])
         parts = (*_ALL, *_blocks(-(-n // EXTENT[L2B]), -1))
-        columns = [(Scheme((*rows_axes, _blocks(k, -1)), last, _ALL), Scheme((*rows_axes, parts), last))]
+        whole = Scheme((*rows_axes, _blocks(k, -1)), last, _ALL)
+        columns = [(whole, Scheme((*rows_axes, lanes), last)) for lanes in (*_of_heads(planner, out, n), parts)]
         shared = None if trans_a else _shared_rows(planner, a, shape_a)
         if shared is not None and fits(shared, found := Scheme((*shared.axes[:-1], parts), last)):
             columns.insert(0 if lies is None else 1, (shared, found))
@@ -514,6 +519,19 @@ def columns_pay(mode: Mode, m: int, k: int, n: int) -> bool:
     return steps(EXTENT[L2B]) + spreading < steps(1)
 
 
+def _weights_mode(planner: Planner, out: str, b: str, trans_b: bool, mode: Mode, rows: int) -> Mode:
+    """How weights are multiplied that were computed: halves whose lanes are outputs are transposed on the way to the streamed
+    order, or go there whole and are transposed as they are read, which takes longer where a MAB has few `rows` of A."""
+    lies = planner.scheme_of(b)
+    if mode.name != "h" or planner.is_constant(b) or lies is None:
+        return mode
+    if lies.lane != len(planner.shape(b)) - (2 if trans_b else 1):
+        return mode
+    across, groups = MODES["hx"], -(-rows // 4)
+    modes = [mode, across] if across.period(groups) > mode.period(groups) else [across, mode]
+    return planner.way(out + OF_WEIGHTS, modes)
+
+
 def _fusable(planner: Planner, bias: str, lanes: int, n: int, dtype_c: str) -> bool:
     """Whether a bias can start the accumulators: one row of n values, singles (doubles), small enough for L1BM."""
     shape = planner.shape(bias)
@@ -571,6 +589,19 @@ def _shared_rows(planner: Planner, a: str, shape: tuple[int, ...]) -> Scheme | N
     return None if inner or any(d.level == L2B for d in rows) else scheme
 
 
+def _of_heads(planner: Planner, out: str, n: int) -> list[tuple[Digit, ...]]:
+    """Columns over as many L2Bs as have whole heads, where what reads the result cuts it into these, and they do not fill all."""
+    found = []
+    for reader in planner.readers.get(out, ()):
+        shape = planner.shape(reader.outputs[0])
+        if reader.op == "Reshape" and len(shape) > 2 and shape[-2] * shape[-1] == n and shape[-1] % BLOCK == 0:
+            each = -(-shape[-2] // EXTENT[L2B])
+            l2bs = shape[-2] // each
+            if EXTENT[L2B] // 2 < l2bs < EXTENT[L2B] and l2bs * each == shape[-2]:
+                found.append((Digit(l2bs, L2B, 1), *_blocks(each * shape[-1], -1)))
+    return found[:1]
+
+
 def _in_powers_of_two(rows: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...]:
     """Rows over L1Bs and MABs: one axis of many as bits of their numbers, so that sums of them can lie in quarters."""
     whole, few = EXTENT[L1B] * EXTENT[MAB], EXTENT[L1B] * 4
@@ -582,7 +613,7 @@ def _summed(scheme_a: Scheme, k: int, n: int) -> Scheme | None:
     """The result's scheme where the L2Bs, which share k, each multiply their own part, and these are summed. A has no lanes
     beyond k: these might hold anything."""
     last = scheme_a.rank - 1
-    whole = _ALL[0] in scheme_a.axes[last] and scheme_a.extents[last] == k
+    whole = any(d.level == L2B and d.stride == 1 for d in scheme_a.axes[last]) and scheme_a.extents[last] == k
     return quartered(Scheme((*scheme_a.axes[:last], _blocks(n, -1)), last)) if whole else None
 
 

@@ -24,7 +24,7 @@ from mlsdk.pipeline.ir.placed import ON_HOST, VIEW, Placed, PlacedNode
 from mlsdk.pipeline.ir.scheme import BLOCK, Scheme, local_rows, spread
 from mlsdk.pipeline.layout.leading import keep_leading_axes
 from mlsdk.pipeline.layout.planner import RESHAPES, Event, LayoutOptions, Planner
-from mlsdk.pipeline.layout.products import COLUMNS, GRID, IMPLEMENTATIONS
+from mlsdk.pipeline.layout.products import COLUMNS, GRID, IMPLEMENTATIONS, OF_WEIGHTS
 from mlsdk.pipeline.ops.emitters.kernels import kernels_of
 from mlsdk.pipeline.ops.simulation import Simulation
 
@@ -248,14 +248,19 @@ def _candidates(state: State, graph: Graph) -> Iterator[Candidate]:
     readers = _readers(placed)
     by_result = _by_result(placed)
     for name, ways in state.offered.items():
-        p = by_result.get(name)
+        p = by_result.get(name.removesuffix(OF_WEIGHTS))
         if p is None:
             continue
-        near = (p.node.name, *(r.node.name for r in _beyond(placed, readers, name)), *_before(by_result, p))
+        near = (
+            p.node.name,
+            *(r.node.name for r in _beyond(placed, readers, p.node.outputs[0])),
+            *_before(by_result, p),
+        )
         now = state.options.ways.get(name, 0)
         for way in range(ways):
             if way != now:
-                yield Candidate(f"{_kind(placed, p)} by way {way}", near, {}, {name: way})
+                what = f"way {way}" + (OF_WEIGHTS if name.endswith(OF_WEIGHTS) else "")
+                yield Candidate(f"{_kind(placed, p)} by {what}", near, {}, {name: way})
 
 
 def _wishes(placed: Placed, graph: Graph, options: LayoutOptions) -> Iterator[Candidate]:

@@ -386,7 +386,9 @@ def _emit_tile(asm: Asm, p: Product, weights: Weights, loops: Loops, at: int, co
         return
     weights.run(rows, bias, loops.of("b"))
     if p.quarters is not None:
-        upload_sums(asm, p.c, p.quarters, at * p.lw_c, count * p.lw_c, 0, *place, loops.of("c"))
+        upload_sums(
+            asm, p.c, p.quarters, len(l2bs_of_lanes(p.a)), at * p.lw_c, count * p.lw_c, 0, *place, loops.of("c")
+        )
         return
     bulk_upload(asm, part_c, m.LM1, 0, *place, loops.of("c"), p.joined, p.summed)
 

@@ -32,13 +32,18 @@ class Mode:
 
     def period(self, groups: int) -> int:
         """Steps from one step's first product to the next one's, for `groups` groups of four rows."""
-        least = {"h": 2, "hs": 4, "hm": 8, "ht": 6, "hst": 8, "f": 2, "d": 1}[self.name]
+        least = {"h": 2, "hs": 4, "hm": 8, "ht": 6, "hx": 6, "hst": 8, "f": 2, "d": 1}[self.name]
         return max(least, groups) * {"h": 1, "f": 2, "d": 2}[self.letter]
 
     @property
     def crossed(self) -> bool:
-        """Whether the weights' lanes are outputs: blocks are transposed on their way."""
+        """Whether weights that lie like those of an update have outputs on their lanes."""
         return self.name.endswith("t")
+
+    @property
+    def across(self) -> bool:
+        """Whether the weights' lanes are outputs: blocks are transposed on their way."""
+        return self.crossed or self.name == "hx"
 
     @property
     def floats(self) -> int:
@@ -56,6 +61,7 @@ MODES = {
     "hs": Mode("hs", 1, 1, 128, 16, 4, 6),
     "hm": Mode("hm", 1, 1, 128, 16, 4, 11),
     "ht": Mode("ht", 1, 1, 64, 16, 4, 7),
+    "hx": Mode("hx", 1, 1, 64, 16, 4, 7),
     "hst": Mode("hst", 1, 1, 128, 16, 4, 15),
     "f": Mode("f", 2, 2, 32, 8, 2, 6),
     "d": Mode("d", 4, 4, 16, 8, 2, 3),
@@ -105,6 +111,8 @@ def weights_layout(
         lanes_n, lanes_k = [Sub(16, ADDR, 1)], [Sub(kb, ADDR, 16), Sub(4, PE), Sub(4, W)]
     elif mode.name == "hs":
         lanes_n, lanes_k = [Sub(16, ADDR, 2)], [Sub(kb, ADDR, 32), Sub(4, PE), Sub(2, ADDR, 1), Sub(2, W)]
+    elif mode.name == "hx":
+        lanes_n, lanes_k = [Sub(4, PE), Sub(4, W)], [Sub(kb, ADDR, 16), Sub(16, ADDR, 1)]
     elif mode.name == "f":
         lanes_n = [Sub(4, ADDR, 2), Sub(2, ADDR, 16 * kb * window), Sub(2, ADDR, 1)]
         lanes_k = [Sub(kb, ADDR, 16), Sub(4, PE), Sub(2, ADDR, 8), Sub(2, W)]

@@ -8,7 +8,7 @@ T is the step of a block's first product, G the groups of four rows, P the perio
     hm    16 x 16 singles  l  T-11 .. T-4   hbfn r T-8..T-2    l  T-7 .. T-1     T .. T+G-1          P = max(8, G)
                            (kept in GRF1)
     ht    16 x 16 halves   ll T-7, T-6      hbfn T-3, T-2      ll T-2, T-1       T .. T+G-1          P = max(6, G)
-          crossed          (raw to the matrix T-6, T-5, read across T-4, T-3)
+    hx    crossed          (raw to the matrix T-6, T-5, read across T-4, T-3)
     hst   16 x 16 singles  l  T-15 .. T-8   hbfn T-3, T-2      ll T-2, T-1       T .. T+G-1          P = max(8, G)
           crossed          (kept in GRF1; raw to the matrix T-8 .. T-5, read across T-4, T-3)
     f     8 x 8 singles    l  T-6, T-5      fbfn T-5, T-4      x  T-2, T-1       even lanes T ..     P = 2 max(2, G)
@@ -149,7 +149,7 @@ def _first_read(mode: Mode, inside: int) -> int:
     if mode.name in ("hm", "hst"):
         half, line = divmod(inside // 16, 4)
         return 2 * line + half
-    return inside // (mode.block_lw // {"h": 2, "ht": 2, "hs": 4, "f": 2, "d": 1}[mode.name])
+    return inside // (mode.block_lw // {"h": 2, "ht": 2, "hx": 2, "hs": 4, "f": 2, "d": 1}[mode.name])
 
 
 def _load(table: Timetable, mode: Mode, index: int, t: int, period: int) -> None:
@@ -177,7 +177,7 @@ def _load(table: Timetable, mode: Mode, index: int, t: int, period: int) -> None
             else:
                 table.at(start + 2 * i + 3, f"hbfn/9 $lls{kept}vr $nowrite")
                 table.at(start + 2 * i + 4, f"hmwrite $aluf $l{side}{4 * i}")
-    elif mode.name == "ht":
+    elif mode.name in ("ht", "hx"):
         for i in (0, 1):
             table.at(start + i, f"l1bmm $llb{lb + 32 * i} $nowrite")
             table.at(start + 1 + i, f"hmwrite $lbf $ll{side}{8 * i}")
@@ -192,7 +192,7 @@ def _load(table: Timetable, mode: Mode, index: int, t: int, period: int) -> None
         table.at(start, f"l1bmm $lb{lb} $nowrite")
         table.at(start + 1, "dbfn $lbf $nowrite")
         table.at(start + 2, f"dmwrite $aluf $l{side}0")
-    if mode.crossed:
+    if mode.across:
         for i in (0, 1):
             table.at(t - 4 + i, f"hmread $ll{side}{8 * i} $nowrite")
             table.at(t - 3 + i, "hbfn/9 $mreadf $nowrite")

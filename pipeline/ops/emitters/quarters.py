@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mlsdk.device.isa import model as m
-from mlsdk.pipeline.ir.layout import L1B, L2B, MAB
+from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, MAB
 from mlsdk.pipeline.ir.scheme import LOCAL, Digit, Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.transfer import Tensor, pipeline
@@ -71,15 +71,18 @@ def _joined(digits: list[Digit]) -> list[Digit]:
 
 
 def upload_sums(
-    asm: Asm, c: Tensor, parts: Scheme, at: int, count: int, word: int,
+    asm: Asm, c: Tensor, parts: Scheme, l2bs: int, at: int, count: int, word: int,
     lc: int, lc_size: int, lb: int, lb_size: int, strides: tuple[int, ...] = (),
 ) -> None:  # fmt: skip
     """The addresses [at, at + count) of what each L2B holds in the scheme `parts`, which lie in LM1 from `word` on, summed in
-    DRAM. `c`: the sum, in `quartered(parts)`. By way of L2BM from `lc` and L1BM from `lb` on; waits until all is there."""
+    DRAM. `l2bs`: how many hold a part; `c`: the sum, in `quartered(parts)`. By way of L2BM from `lc` and L1BM from `lb` on; waits
+    until all is there."""
     per, total = c.image.lw_per_address, parts.addresses(c.dtype)
     halves = c.image.addresses // total  # of the MABs, which lie behind each other then
     reduction = {"single": "mvrffadd", "double": "mvrdfadd"}[c.dtype]
     each = min(lc_size // FLYING // (LINE * halves), lb_size // 64) // 4 * 4
+    if l2bs < EXTENT[L2B]:
+        _clear_others(asm, l2bs, word, count)
     flying: list[list[int]] = []
     for number, first in enumerate(range(0, count, each)):
         size, place = min(each, count - first), lc + number % FLYING * each * halves * LINE
@@ -95,6 +98,15 @@ def upload_sums(
         flying.append(tags)
     for tags in flying:
         asm.wait(*tags)
+
+
+def _clear_others(asm: Asm, l2bs: int, word: int, count: int) -> None:
+    """Zeros in place of `count` addresses of LM1 in the L2Bs behind the first ones: they hold anything."""
+    asm.pe(f'imm i"{l2bs}" $lr0')
+    asm.pe("isub $l2bid $lr0 $omr1")
+    for a in range(0, count, 8):
+        words = [word + 2 * i for i in range(a, min(a + 8, count), 2)]
+        asm.pe(f"zero {vec(m.LM1, words, 4)}/$llimr1")
 
 
 def _lines(asm: Asm, size: int, halves: int, lc: int, lb: int, word: int) -> None:

@@ -248,6 +248,48 @@ def test_batches_that_share_a_mab_are_not_padded_beyond_what_images_need(rows, d
     assert stats.total_steps <= (2000 if dtype == "double" else 1100)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_l2bs_that_have_no_head_add_nothing_to_a_sum(dtype):
+    """Columns of 6 heads lie in 6 L2Bs; what the others hold is not part of the sum."""
+    rng = np.random.default_rng(11)
+    x, a, b = (rng.standard_normal(s).astype(np.float32) for s in ((128, 20), (20, 96), (96, 40)))
+    nodes = (
+        Node("first", "Gemm", ("x", "a"), ("h",), {}),
+        Node("cut", "Reshape", ("h", "heads"), ("h6",), {}),
+        Node("relu", "Relu", ("h6",), ("r6",), {}),
+        Node("join", "Reshape", ("r6", "rows"), ("r",), {}),
+        Node("second", "Gemm", ("r", "b"), ("y",), {}),
+    )
+    constants = {"a": a, "b": b, "heads": np.array([128, 6, 16]), "rows": np.array([128, 96])}
+    shapes = {"x": (128, 20), "h": (128, 96), "h6": (128, 6, 16), "r6": (128, 6, 16), "r": (128, 96), "y": (128, 40)}
+    values = {name: Value(name, "float32", shape) for name, shape in shapes.items()}
+    values |= {name: Value(name, str(data.dtype), data.shape) for name, data in constants.items()}
+    graph = Graph("g", ("x",), ("y",), nodes, values, constants)
+    plan = compiled(graph, dtype, implementations={"Gemm": "Columns"})
+    assert [d.n for d in plan[0].values["h"].scheme.axes[1]][:1] == [6]
+    assert any(isinstance(s, Move) and s.mnemonic.startswith("mvr") for s in unroll(plan[2].statements))
+    result, _ = execute_plan(graph, {"x": x}, *plan)
+    middle = np.maximum(x.astype(np.float64) @ a, 0).astype(np.float16 if dtype == "half" else np.float64)
+    check(result["y"], middle, b, np.zeros(1), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["half", "mixed"])
+@pytest.mark.parametrize(("a", "b"), [((40, 50), (50, 20)), ((3, 5, 40), (3, 40, 33)), ((16, 1, 70), (16, 70, 20))])
+def test_computed_weights_are_transposed_as_they_are_read(a, b, dtype):
+    rng = np.random.default_rng(12)
+    x, y = (rng.standard_normal(s).astype(np.float32) for s in (a, b))
+    nodes = (Node("soft", "Softmax", ("b",), ("r",), {"axis": -1}), Node("product", "MatMul", ("a", "r"), ("c",), {}))
+    weights = np.exp(y.astype(np.float64)) / np.exp(y.astype(np.float64)).sum(-1, keepdims=True)
+    out = (*a[:-1], b[-1])
+    values = {n: Value(n, "float32", s) for n, s in (("a", a), ("b", b), ("r", b), ("c", out))}
+    graph = Graph("g", ("a", "b"), ("c",), nodes, values, {})
+    plans = [compiled(graph, dtype, ways={"c weights": way}) for way in (0, 1)]
+    assert {p.kernel for plan in plans for p in plan[0].nodes if p.emitter == "gemm"} == {"h", "hx"}
+    for plan in plans:
+        result, _ = execute_plan(graph, {"a": x, "b": y}, *plan)
+        check(result["c"], x, weights, np.zeros(1), dtype)
+
+
 def test_heads_of_one_query_are_not_padded_to_rows():
     """A MAB has two heads of one row each; padded to 16 rows the scores took 5,100 steps in the softmax behind them."""
     graph = graph_of(
