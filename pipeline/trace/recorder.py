@@ -402,10 +402,11 @@ class Recorder(TorchDispatchMode):
         """The arguments of as_strided for the whole tensor that the given one is a view of, its axes in the order in which they
         lie: strides count places in memory, and those of a contiguous tensor are its elements."""
         shadow = self.shadow(tensor)
-        whole, strides = shadow.whole(), shadow.whole().elem.stride()
+        whole: Any = shadow.whole()
         if self.known(shadow) is not None or whole.dtype != shadow.dtype:
             return tensor, size, stride, offset
         if not whole.elem.is_contiguous():
+            strides = whole.elem.stride()
             with self:
                 whole = whole.permute(sorted(range(whole.ndim), key=lambda axis: -strides[axis]))
         if not whole.elem.is_contiguous():
