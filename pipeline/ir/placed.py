@@ -49,9 +49,14 @@ class PlacedValue:
     origin: str = "node"
     data: str = ""
 
-    @property
+    @cached_property
     def image(self) -> Image:
         return Image(self.layout, self.device_dtype, self.shape)
+
+    @cached_property
+    def as_operand(self) -> str:
+        """What the instructions of nodes that read or make it depend on, as text."""
+        return json.dumps([self.device_dtype, self.shape, str(self.layout), repr(self.scheme), self.pad])
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,15 @@ class PlacedNode:
     emitter: str
     kernel: str = ""
     batches: int = 1
+
+    @cached_property
+    def as_operation(self) -> str:
+        """What its instructions depend on, as text, beside its operands."""
+        attrs = {
+            k: [str(a.dtype), a.shape, a.tobytes().hex()] if isinstance(a, np.ndarray) else repr(a)
+            for k, a in sorted(self.node.attrs.items())
+        }
+        return json.dumps([self.node.op, attrs, self.emitter, self.kernel, self.batches])[1:-1]
 
 
 @dataclass(frozen=True)

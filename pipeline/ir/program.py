@@ -195,8 +195,9 @@ def renamed(statements: Sequence[m.Statement], names: Mapping[str, Slot]) -> Ite
     for s in statements:
         if isinstance(s, m.Loop):
             yield m.Loop(s.count, tuple(renamed(s.body, names)))
-        elif isinstance(s, m.Bundle) and any(isinstance(o, m.Immediate) for i in s.instructions for o in i.operands):
-            yield s.with_operands(immediate)
+        elif isinstance(s, m.Bundle):
+            named = any([type(o) is m.Immediate and o.symbol for i in s.instructions for o in i.operands])
+            yield s.with_operands(immediate) if named else s
         elif isinstance(s, m.Move):
             yield replace(s, src=operand(s.src), dst=operand(s.dst))
         else:

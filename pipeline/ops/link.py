@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -16,7 +15,7 @@ from mlsdk.pipeline.ir.plan import CONSTANT, Plan, Segment, Slot, nodes_of
 from mlsdk.pipeline.ir.program import Program, renamed
 from mlsdk.pipeline.ops.clock import Measure
 from mlsdk.pipeline.ops.emitters import emit
-from mlsdk.pipeline.ops.emitters.home import Lives, settled
+from mlsdk.pipeline.ops.emitters.home import Lives
 from mlsdk.pipeline.ops.line import Line, Node
 from mlsdk.pipeline.ops.overlap import REACHES, Found, overlapped, steps_of
 
@@ -113,15 +112,13 @@ def _parts(placed: Placed, plan: Plan) -> tuple[list[list[Node]], dict[str, Segm
                 if name in plan.slots:
                     names[f"{prefix}{i}"] = plan.slots[name]
         for symbol, data in fragment.constants.items():
-            segment = f"table:{hashlib.sha256(data.tobytes()).hexdigest()[:16]}"
+            segment = f"table:{fragment.digests[symbol][:16]}"
             if segment not in segments:
                 segments[segment] = Segment(segment, CONSTANT, data.shape[1])
                 tables[segment] = data
             names[symbol] = Slot(segment)
-        code = renamed(fragment.statements, names)
-        if not step.in_dram:
-            homes = {**dict(step.reads), **{len(inputs) + o: home for o, home in step.keeps}}
-            code = settled(code, {operand: home.word for operand, home in homes.items()})
+        homes = {**dict(step.reads), **{len(inputs) + o: home for o, home in step.keeps}}
+        code = renamed(fragment.settled({operand: home.word for operand, home in homes.items()}), names)
         found.append(Node(step.node, tuple(code)))
     parts = [list(part) for _, part in groupby(found, lambda n: nodes[n.name].emitter == ON_HOST)]
     return parts, segments, tables

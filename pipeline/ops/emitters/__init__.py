@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -105,24 +104,9 @@ def emit_anew(placed: PlacedNode, values: Mapping[str, PlacedValue], lives: Live
 def fragment_key(placed: PlacedNode, values: Mapping[str, PlacedValue], lives: Lives = IN_DRAM) -> str:
     """What the instructions of a node depend on."""
 
-    def of(name: str) -> Any:
-        if not name:
-            return None
-        v = values[name]
-        return [v.device_dtype, v.shape, str(v.layout), repr(v.scheme), v.pad]
+    def of(names: Sequence[str]) -> str:
+        return f"[{', '.join(values[name].as_operand if name else 'null' for name in names)}]"
 
-    attrs = {
-        k: [str(a.dtype), a.shape, a.tobytes().hex()] if isinstance(a, np.ndarray) else repr(a)
-        for k, a in sorted(placed.node.attrs.items())
-    }
-    parts = [
-        placed.node.op,
-        attrs,
-        placed.emitter,
-        placed.kernel,
-        placed.batches,
-        [of(n) for n in placed.node.inputs],
-        [of(n) for n in placed.node.outputs],
-        [lives.reads, lives.keeps, lives.stored],
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    where = json.dumps([lives.reads, lives.keeps, lives.stored])
+    parts = [placed.as_operation, of(placed.node.inputs), of(placed.node.outputs), where]
+    return hashlib.sha256(f"[{', '.join(parts)}]".encode()).hexdigest()

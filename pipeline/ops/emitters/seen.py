@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -35,20 +36,20 @@ class Seen(Image):
     lw_per_address = ADDRESS
     granule = 1
 
-    @property
+    @cached_property
     def own(self) -> Image:
         return Image(self.layout, self.dtype, self.shape)
 
-    @property
+    @cached_property
     def l2b_size(self) -> int:
         return self.own.l2b_size
 
-    @property
+    @cached_property
     def addresses(self) -> int:
         """The last one may be there in part."""
         return -(-self.own.l2b_size // ADDRESS)
 
-    @property
+    @cached_property
     def factor(self) -> int:
         """LM addresses of the layout for one of these."""
         return ADDRESS // self.own.lw_per_address
