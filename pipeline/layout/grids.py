@@ -16,7 +16,7 @@ from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme, spread
 from mlsdk.pipeline.ops.emitters.gemm import sums_in_quarters
 from mlsdk.pipeline.ops.emitters.gemm_modes import Mode
 from mlsdk.pipeline.ops.emitters.gemm_pipeline import BIAS
-from mlsdk.pipeline.ops.emitters.quarters import LINE
+from mlsdk.pipeline.ops.emitters.quarters import LINE, quartered
 
 PORT = spec.DRAM_LW_PER_CYCLE * spec.CYCLES_PER_STEP  # LW a step between a group's DRAM and L2BM
 LINE_BY_L1B = 32  # LW a step from L2BM to each L1BM, if each takes other ones
@@ -63,6 +63,31 @@ def grids(shape_c: tuple[int, ...], k: int) -> list[Way]:
     return found
 
 
+def sums(shape_c: tuple[int, ...], k: int) -> list[Way]:
+    """The ways in which the L2Bs share k, and what they multiply is summed: each of the weights goes to one L2B. A has no lanes
+    beyond k: these might hold anything."""
+    last, blocks_n = len(shape_c) - 1, -(-shape_c[-1] // BLOCK)
+    if k % (L2BS.n * BLOCK):
+        return []
+    found: list[Way] = []
+    for l1bs, levels in (((), (L1B, MAB)), ((L1BS,), (MAB,))):
+        if blocks_n < prod(d.n for d in l1bs):
+            continue
+        rows = rows_in_powers_of_two(shape_c[:-1], levels)
+        lanes = (*l1bs, *_local(blocks_n, prod(d.n for d in l1bs)))
+        c = quartered(Scheme((*rows, lanes), last))
+        if c is not None:
+            found.append((Scheme((*rows, (L2BS, *_local(k // BLOCK, L2BS.n))), last), c))
+    return found
+
+
+def rows_in_powers_of_two(rows: tuple[int, ...], levels: tuple[str, ...]) -> tuple[tuple[Digit, ...], ...]:
+    """Rows over levels: one axis of many as bits of their numbers, so that sums of them can lie in quarters."""
+    whole = prod(EXTENT[level] for level in levels)
+    even = [min(1 << (n - 1).bit_length(), -(-n // whole) * whole) if n == prod(rows) > whole // 4 else n for n in rows]
+    return spread(even, None, levels=levels).axes
+
+
 def _local(blocks: int, parts: int) -> tuple[Digit, ...]:
     each = -(-blocks // parts)
     return (Digit(each, LOCAL, -1),) if each > 1 else ()
@@ -80,7 +105,7 @@ def fits(mode: Mode, way: Way, dtypes: tuple[str, str]) -> bool:
     grain = 1
     while grain * lw_a % of_a or grain * lw_c % of_c:
         grain *= 2
-    at_once = of_a // gcd(lw_a, of_a) * lw_a * _sources(a)
+    at_once = of_a // gcd(lw_a, of_a) * lw_a * (_sources(a) if sums_in_quarters(a, c) is None else 1)
     return most >= min(rows, grain) and at_once <= spec.LM_WORDS // 2
 
 
@@ -117,7 +142,7 @@ def steps(mode: Mode, way: Way, dtypes: tuple[str, str]) -> float:
     parts = sums_in_quarters(a, c)
     blocks_k, blocks_n, sources = _blocks(a), _blocks(c), _sources(a) if parts is None else 1
     of_l2b = [d for d in (c.axes[c.lane] if parts is None else (L2BS,)) if d.level == L2B and d.n > 1]
-    by_l1b = any(d.level == L1B and d.n > 1 for d in c.axes[c.lane])
+    by_l1b = any(d.level == L1B and d.n > 1 for d in (parts or c).axes[c.lane])
 
     most, rows = _most_rows(mode, way, dtypes)
     tile = max(1, min(rows, most))

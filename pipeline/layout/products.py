@@ -166,7 +166,7 @@ def _placed_product(
     others = [d for x, axis in enumerate(scheme_c.axes[:-1]) if x not in batch for d in axis]
     copied = [Sub(d.n, d.level, d.stride) for d in others if d.level in of_b and d.level != LOCAL and d.n > 1]
     blocks = _local_blocks(scheme_a, rank - 1)
-    sums = stored is None and crossed is None and sums_in_quarters(scheme_a, scheme_c) is not None
+    sums = sums_in_quarters(scheme_a, scheme_c) if stored is None and crossed is None else None
     if crossed is not None:
         b_placed = b
     elif stored is not None:
@@ -176,14 +176,14 @@ def _placed_product(
             blocks = -(-k // BLOCK)
         mode = _weights_mode(planner, out, b, trans_b, mode, _rows(scheme_c, rank - 1, batch))
         layout_b = weights_layout(
-            mode, blocks * BLOCK, n, n_digits=scheme_c.axes[-1], batch=batch_subs, n_first=trans_b, copied=copied,
-            k_digits=scheme_a.axes[rank - 1] if sums else (),
+            mode, blocks * BLOCK, n, n_digits=(sums or scheme_c).axes[-1], batch=batch_subs, n_first=trans_b, copied=copied,
+            k_digits=scheme_a.axes[rank - 1] if sums is not None else (),
         )  # fmt: skip
         if not batch and grids.in_pairs(scheme_c):
             layout_b = in_quarters(layout_b)
         b_placed = planner.want_layout(b, layout_b, dtype_b, reason=f"weights of {node.op}")
     _check_pin(planner, node, a_placed, b_placed, scheme_c.layout(dtype_c), b, trans_b)
-    joined = sums or (stored is not None and stored.parts > 1)
+    joined = sums is not None or (stored is not None and stored.parts > 1)
 
     batches = prod(d.n for x in batch for d in scheme_c.axes[x] if d.level == LOCAL)
     inputs = [a_placed, b_placed]
@@ -390,7 +390,7 @@ def _schemes(
     rows: list[tuple[Scheme, Scheme]] = [(scheme, of_c(scheme)) for scheme in fit]
     columns: list[tuple[Scheme, Scheme]] = []
     if not batch:
-        rows_axes = _in_powers_of_two(shape_c[:-1])
+        rows_axes = grids.rows_in_powers_of_two(shape_c[:-1], (L1B, MAB))
         parts = (*_ALL, *_blocks(-(-n // EXTENT[L2B]), -1))
         whole = Scheme((*rows_axes, _blocks(k, -1)), last, _ALL)
         columns = [(whole, Scheme((*rows_axes, lanes), last)) for lanes in (*_of_heads(planner, out, n), parts)]
@@ -405,7 +405,8 @@ def _schemes(
         out
     )
     dtypes = planner.device_dtype(a), dtype_c
-    others = [] if batch else [way for way in grids.grids(shape_c, k) if grids.fits(mode, way, dtypes)]
+    free = [] if trans_a or not (planner.free(a) or a in planner.waiting) else grids.sums(shape_c, k)
+    others = [] if batch else [way for way in (*grids.grids(shape_c, k), *free) if grids.fits(mode, way, dtypes)]
     ways = {ROWS: rows, COLUMNS: columns, GRID: others}.get(implementation or "", ways) or ways
     pin = planner.options.pins.gemm(b)
     if pin is None and implementation is None and others:
@@ -600,13 +601,6 @@ def _of_heads(planner: Planner, out: str, n: int) -> list[tuple[Digit, ...]]:
             if EXTENT[L2B] // 2 < l2bs < EXTENT[L2B] and l2bs * each == shape[-2]:
                 found.append((Digit(l2bs, L2B, 1), *_blocks(each * shape[-1], -1)))
     return found[:1]
-
-
-def _in_powers_of_two(rows: tuple[int, ...]) -> tuple[tuple[Digit, ...], ...]:
-    """Rows over L1Bs and MABs: one axis of many as bits of their numbers, so that sums of them can lie in quarters."""
-    whole, few = EXTENT[L1B] * EXTENT[MAB], EXTENT[L1B] * 4
-    even = [min(1 << (n - 1).bit_length(), -(-n // whole) * whole) if n == prod(rows) > few else n for n in rows]
-    return spread(even, None, levels=(L1B, MAB)).axes
 
 
 def _summed(scheme_a: Scheme, k: int, n: int) -> Scheme | None:

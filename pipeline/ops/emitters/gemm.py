@@ -22,7 +22,7 @@ from math import isqrt
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
 from mlsdk.errors import EmitError
-from mlsdk.pipeline.ir.layout import L1B, L2B
+from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit, Scheme
 from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
@@ -123,7 +123,7 @@ class Product:
     @property
     def _columns(self) -> list[Digit]:
         """How the columns of C are shared out."""
-        scheme = self.c.scheme
+        scheme = self.quarters or self.c.scheme
         assert scheme is not None
         return [d for d in scheme.axes[scheme.lane] if d.n > 1] if scheme.lane is not None else []
 
@@ -295,10 +295,10 @@ def sums_in_quarters(a: Scheme, c: Scheme) -> Scheme | None:
     assert a.lane is not None and c.lane is not None
     if not any(d.level == L2B and d.n > 1 for d in a.axes[a.lane]):
         return None
-    rows = [axis for axis in range(a.rank) if axis != a.lane]
-    lanes = tuple(d for d in c.axes[c.lane] if d.level == LOCAL)
-    parts = Scheme((*(a.axes[axis] for axis in rows), lanes), c.lane)
-    return parts if quartered(parts) == c else None
+    rows = [a.axes[axis] for axis in range(a.rank) if axis != a.lane]
+    local = tuple(d for d in c.axes[c.lane] if d.level == LOCAL)
+    ways = (Scheme((*rows, lanes), c.lane) for lanes in (local, (Digit(EXTENT[L1B], L1B, 1), *local)))
+    return next((parts for parts in ways if quartered(parts) == c), None)
 
 
 def _sums_over_l2bs(mode: Mode, b: Tensor) -> bool:
