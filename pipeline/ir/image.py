@@ -8,7 +8,8 @@ plain copy (`docs/architecture.md`, "Transfers"):
     L1B spread      LC offset k = 64 (o >> 3) + 8 b + (o & 7)      (l2bmd, 32 LW of each L1B a step)
     L1B broadcast   LC offset k = o                   (l2bmb, 64 LW a step; upload from L1B 0)
     L2B spread      DRAM of group g: first L2B 2g, then L2B 2g + 1    (mvp, all groups in parallel)
-    L2B broadcast   the same in each of the four groups               (mvb2; upload by mvp from L2B 2g)
+    L2B paired      the two L2Bs of a group have the same: it stands in DRAM of g once    (mvb2; upload by mvp from L2B 2g)
+    L2B broadcast   the same in each of the four groups                                   (mvb2; upload by mvp from L2B 2g)
 
 a = LM address in LW, p = PE, m = MAB, b = L1B. Copies on PE, on W, or on a part of a level are stored as often as they
 are held. Addresses are the most significant part, so a range of LM addresses is a range of DRAM.
@@ -96,9 +97,14 @@ class Image:
         return _round_up(self.addresses, self.granule) * self.lw_per_address
 
     @cached_property
+    def paired(self) -> bool:
+        """Whether the two L2Bs of each group have the same, but not all groups."""
+        return self.l2b_spread and any(s.stride == 1 and s.n % 2 == 0 for s in self.layout.copies(L2B))
+
+    @cached_property
     def l2bs_used(self) -> int:
         """How many of a group's two L2Bs have a part of their own in DRAM."""
-        if not self.l2b_spread:
+        if not self.l2b_spread or self.paired:
             return 1
         odd = any((s.stride % 2 and s.n > 1) for s in self.layout.subs(L2B) + self.layout.copies(L2B))
         return 2 if odd else 1
@@ -124,6 +130,8 @@ class Image:
         for level in (L2B, L1B, MAB):
             if not full[level]:
                 terms += self.layout.copies(level)
+        if self.paired:
+            terms = [Sub(t.n // 2, L2B, 2) if (t.level, t.stride) == (L2B, 1) else t for t in terms]
         if not self.layout.subs(PE):
             terms.append(Sub(EXTENT[PE], PE, 1))
         else:

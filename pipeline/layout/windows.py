@@ -12,7 +12,7 @@ import numpy as np
 
 from mlsdk.errors import EmitError, LayoutError
 from mlsdk.pipeline.ir.graph import Node
-from mlsdk.pipeline.ir.layout import EXTENT, L2B, PE, Layout, Sub
+from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, PE, Layout, Sub
 from mlsdk.pipeline.ir.placed import ANY, LANES, ZERO
 from mlsdk.pipeline.ir.planes import Plane, Split, plane_scheme
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, QUAD_LW, Digit, Scheme
@@ -23,11 +23,11 @@ from mlsdk.pipeline.layout.moving import window_slice
 from mlsdk.pipeline.layout.transposed import conv_transpose
 from mlsdk.pipeline.layout.volumes import conv_of_volume
 from mlsdk.pipeline.ops.convolution import Window, window_of
-from mlsdk.pipeline.ops.emitters import slide
+from mlsdk.pipeline.ops.emitters import conv_joined, slide
 from mlsdk.pipeline.ops.emitters import window as windows
-from mlsdk.pipeline.ops.emitters.conv import CONSTANTS
+from mlsdk.pipeline.ops.emitters.conv import CONSTANTS, LC_HALF
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode, mode_of, weights_layout
-from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS
+from mlsdk.pipeline.ops.emitters.gemm_stream import BETWEEN, BIAS_WORDS
 from mlsdk.pipeline.ops.emitters.slide import WEIGHTS_LW
 from mlsdk.pipeline.ops.table import attributes
 
@@ -161,6 +161,38 @@ def _pays_to_round(x: Plane, y: Plane, found: dict, mode: Mode) -> bool:
     return (tiles["single"] - tiles["half"]) * compute + tiles["half"] * load > size / 8
 
 
+def _pays_to_join(window: windows.Window, mode: Mode, dtypes: tuple[str, str]) -> bool:
+    """Whether a convolution takes fewer steps where the L1Bs share its channels than where they share its rows."""
+    try:
+        joined = _steps_joined(window, mode, dtypes)
+    except EmitError:
+        return False
+    try:
+        rows, columns = windows.choose("", window, mode.floats, *dtypes, BIAS_WORDS // mode.acc_words)
+    except EmitError:
+        return True
+    segments, tiles = windows.segments(window, columns), window.y.images * -(-window.y.rows // rows)
+    products = prod(window.kernel) * window.parts * window.x.blocks * mode.steps * window.y.blocks * mode.outs
+    load = rows * window.kernel[0] * windows.row_lw(window.x, dtypes[0]) * window.parts / 64
+    pieces = products * BETWEEN * mode.block_lw / LC_HALF
+    return joined < tiles * (sum(products * mode.period(s.groups) + pieces for s in segments) + load)
+
+
+def _steps_joined(window: windows.Window, mode: Mode, dtypes: tuple[str, str]) -> float:
+    """An estimate; EmitError where that cannot be done."""
+    rows, columns = conv_joined.choose("", window, mode, *dtypes)
+    segments, tiles = windows.segments(window, columns), window.y.images * -(-window.y.rows // rows)
+    products = prod(window.kernel) * conv_joined.blocks_of(window) * mode.steps * window.y.blocks * mode.outs
+    steps = 0.0
+    for segment in segments:
+        share = conv_joined.Share(window, segment, mode.floats, rows)
+        period = max(mode.period(share.groups), mode.block_lw // 32)
+        load = share.rows * windows.row_lw(window.x, dtypes[0]) * window.parts / 64
+        sums = 2 * rows * conv_joined.sums_lw(window, segment.count) / conv_joined.LINE
+        steps += products * (period + BETWEEN * 8 * mode.block_lw / LC_HALF) + load + sums + 60
+    return tiles * steps
+
+
 # ---- convolution --------------------------------------------------------------------------------------------------
 
 
@@ -211,10 +243,12 @@ def conv(planner: Planner, node: Node) -> None:
         anyway = any(reader.op == "ConvFilterGrad" for reader in planner.readers.get(x, ()))
         source = planner.rounded(source) if anyway or _pays_to_round(plane, y, found, mode) else source
     dtypes = (planner.device_dtype(source), dtype)
-    if not _fits(plane, y, found, mode.floats, dtypes, BIAS_WORDS // mode.acc_words):
+    sizes = windows.Window(plane, y, found["window"], found["step"], found["apart"], found["border"])
+    joined = groups == apart == 1 and _pays_to_join(sizes, mode, dtypes)
+    if not joined and not _fits(plane, y, found, mode.floats, dtypes, BIAS_WORDS // mode.acc_words):
         by_product(planner, replace(node, inputs=(source, *node.inputs[1:])), window)
         return
-    weights = _weights(planner, node, w, w_dtype, mode, scheme, split, plane, groups, apart)
+    weights = _weights(planner, node, w, w_dtype, mode, scheme, split, plane, groups, apart, joined)
     inputs = [source, weights, ""]
     fused = bias is not None and _fusable(planner, bias, dtype, shape_w[0])
     if bias is not None and fused:
@@ -222,8 +256,10 @@ def conv(planner: Planner, node: Node) -> None:
         inputs[2] = planner.want(bias, Scheme((scheme.axes[1],), 0, _copies(scheme, split)), wanted, reason="bias")
     placed = replace(node, attrs={**node.attrs, **found, "groups": groups})
     if bias is None or fused:
-        sizes = windows.Window(plane, y, found["window"], found["step"], found["apart"], found["border"])
-        _, columns = windows.choose("", sizes, mode.floats, *dtypes, BIAS_WORDS // mode.acc_words)
+        if joined:
+            _, columns = conv_joined.choose("", sizes, mode, *dtypes)
+        else:
+            _, columns = windows.choose("", sizes, mode.floats, *dtypes, BIAS_WORDS // mode.acc_words)
         target = Target(node.outputs[0], scheme, dtype, CONSTANTS, lambda form: form.fits(sizes, columns, fused))
         _with_epilogue(planner, target, placed, "conv", inputs, mode.name)
         return
@@ -278,14 +314,23 @@ def _weights(
     plane: Plane,
     groups: int,
     apart: int,
+    joined: bool,
 ) -> str:
     """The weights in the order in which they stream: every channel part of the input padded to whole local blocks. `apart`:
-    how many groups of theirs each of the `groups` is made of."""
+    how many groups of theirs each of the `groups` is made of; `joined`: the L1Bs share the channels of the input."""
     shape = planner.shape(w)
     channels = plane.split.channels * plane.blocks * BLOCK // groups
     copied = [Sub(d.n, d.level, d.stride) for d in _copies(scheme, split)]
+    shared = (Digit(EXTENT[L1B], L1B, 1),) if joined else ()
     layout = weights_layout(
-        mode, channels, shape[0], n_digits=scheme.axes[1], n_first=True, taps=shape[2:], copied=copied
+        mode,
+        channels,
+        shape[0],
+        n_digits=scheme.axes[1],
+        n_first=True,
+        taps=shape[2:],
+        copied=copied,
+        k_digits=shared,
     )
     if apart > 1:
         w = _spread_out(planner, node, w, apart, layout, dtype)

@@ -3,7 +3,7 @@
 y[n, o, r, c] = sum over taps and channels of x[n, i, r s + k d - p, ..] w[o, i, k, ..] + bias[o]
 
 Tiles of rows and segments of columns come through `window`; the weights, in the order output group, tap, channel block,
-stream as those of a matrix product do (`gemm_stream`).
+stream as those of a matrix product do (`gemm_stream`). Where the weights are shared out over the L1Bs, see `conv_joined`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import numpy as np
 
 from mlsdk.pipeline.ir.scheme import QUAD_LW
-from mlsdk.pipeline.ops.emitters import gemm_pipeline
+from mlsdk.pipeline.ops.emitters import conv_joined, gemm_pipeline
 from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.asm import Asm
 from mlsdk.pipeline.ops.emitters.epilogue import LB_ONCE, Epilogue, form_of
 from mlsdk.pipeline.ops.emitters.fragment import Call
 from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode
 from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS, Weights
-from mlsdk.pipeline.ops.emitters.window import Patch
+from mlsdk.pipeline.ops.emitters.window import Columns, Patch
+from mlsdk.pipeline.ops.emitters.window import Rows as Tile
 
 LC_HALVES, LC_HALF = (windows.LC_FREE, windows.LC_FREE + 5632), 5632
 CONSTANTS = ("s", "n")  # where an epilogue's may lie
@@ -32,30 +33,40 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     asm, mode, window = Asm(), MODES[call.kernel], windows.window_of(call)
     unit, groups = mode.floats, int(call.node.attrs["groups"])  # type: ignore[arg-type]
     blocks = window.parts * window.x.blocks // groups
-    steps = window.kernel[0] * window.kernel[1] * blocks * mode.steps
+    each = conv_joined.blocks_of(window) if w.image.l1b_spread else blocks
+    steps = window.kernel[0] * window.kernel[1] * each * mode.steps
     raw = str(call.node.attrs.get("raw", y.dtype))  # dtype of the products
-    rows, columns = windows.choose(call.node.name, window, unit, x.dtype, y.dtype, BIAS_WORDS // mode.acc_words)
-    segments = windows.segments(window, columns)
+    joined = w.image.l1b_spread
+    if joined:
+        rows, columns = conv_joined.choose(call.node.name, window, mode, x.dtype, y.dtype)
+    else:
+        rows, columns = windows.choose(call.node.name, window, unit, x.dtype, y.dtype, BIAS_WORDS // mode.acc_words)
+    segments, tiles = windows.segments(window, columns), list(windows.row_tiles(window, rows))
+
+    def patch_of(segment: Columns, tile: Tile) -> Patch:
+        return conv_joined.Share(window, segment, unit, tile.rows) if joined else Patch(window, segment, unit)
+
     once = windows.Once(asm)
     constants = {windows.BORDER: windows.border_row(window, x.dtype)}
-    bases: dict[int, int] = {}
+    bases: dict[int, int] = {}  # words from one MAB to the next -> where in GRF1
     for segment in segments:
-        if segment.groups not in bases:
-            bases[segment.groups] = 2 * len(bases)
-            symbol = f"const{len(constants)}"
-            step = Patch(window, segment, unit).base_step
-            image, constants[symbol] = windows.table_of_bases(step, segment.mabs)
-            windows.load_base(once, image, symbol, bases[segment.groups])
+        patch = patch_of(segment, tiles[0])
+        for step, mabs in conv_joined.steps_of(patch) if joined else [(patch.base_step, segment.mabs)]:
+            if step not in bases:
+                bases[step] = 2 * len(bases)
+                symbol = f"const{len(constants)}"
+                image, constants[symbol] = windows.table_of_bases(step, mabs)
+                windows.load_base(once, image, symbol, bases[step])
     form = form_of(call, CONSTANTS)
     epilogue = Epilogue(asm, call, form, window) if form is not None else None
     lb = windows.load_once(once, bias, LB_ONCE) if bias is not None else LB_ONCE
     if epilogue is not None:
         epilogue.prepare(once, segments, lb)
-    row_groups = max(s.groups for s in segments)
+    row_groups = max(_groups(patch_of(s, tiles[0])) for s in segments)
+    own_bias = bias is not None and not joined  # products begin with it
     weights = Weights(
-        asm, mode, w, steps, window.y.blocks * mode.outs, row_groups, LC_HALVES, LC_HALF, bias is not None, groups == 1
+        asm, mode, w, steps, window.y.blocks * mode.outs, row_groups, LC_HALVES, LC_HALF, own_bias, groups == 1
     )
-    tiles = list(windows.row_tiles(window, rows))
     flow = windows.Flow(asm, window, tiles, segments, x, y)
     if weights.stay:
         weights.start()
@@ -63,21 +74,29 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     once.finish()
     if epilogue is not None:
         epilogue.begin()
-    for number in range(len(tiles)):
+    for number, tile in enumerate(tiles):
         for segment in segments:
-            patch = Patch(window, segment, unit)
+            patch = patch_of(segment, tile)
             weights.start()
             weights.more()
-            flow.load(number, patch, mode.name[0])
+            flow.load(number, patch, mode.name[0], by=conv_joined.load_share if joined else None)
             if epilogue is not None and segment == segments[0]:
                 flow.settle()
-                epilogue.fetch(tiles[number])
-            windows.set_base(asm, bases[segment.groups])
-            weights.run(_rows(patch, mode, raw, blocks, groups), LB_ONCE if bias is not None else None)
+                epilogue.fetch(tile)
+            windows.set_base(asm, bases[patch.base_step])
+            rows_of = conv_joined.rows_of(patch, mode) if joined else _rows(patch, mode, raw, blocks, groups)
+            weights.run(rows_of, LB_ONCE if own_bias else None)
             windows.clear_base(asm)
-            left = epilogue.apply(tiles[number], segment) if epilogue is not None else ()
+            if joined:
+                conv_joined.join(asm, patch, tile, y.dtype, bases, LB_ONCE if bias is not None else None, raw)
+            left = epilogue.apply(tile, segment) if epilogue is not None else ()
             flow.store(number, segment, *left)
     return asm, constants | (epilogue.constants if epilogue is not None else {})
+
+
+def _groups(patch: Patch) -> int:
+    """Groups of four rows of the product."""
+    return patch.groups if isinstance(patch, conv_joined.Share) else patch.columns.groups
 
 
 def _rows(patch: Patch, mode: Mode, dtype: str, blocks: int, groups: int) -> gemm_pipeline.Rows:

@@ -113,6 +113,8 @@ class Holder:
                     self.terms[sub.level].append((axis, weight, sub))
                 weight *= sub.n
         l2bs = [] if image.l2b_spread else [Sub(8, L2B, 1) if everywhere else Sub(4, L2B, 2)]
+        if everywhere and image.paired:
+            l2bs = [Sub(2, L2B, 1)]
         for copy in [*image.copy_terms(), *l2bs]:
             self.terms[copy.level].append((-1, 0, copy))
         for found in self.terms.values():

@@ -87,7 +87,7 @@ def start_download(
     for half in range(image.l2bs_used):
         src = m.Operand(m.DRAM, offset + half * image.l2b_size, m.LW, symbol=part.tensor.symbol, strides=dram_strides)
         tag = tags[half] if tags else None
-        if image.l2b_spread:
+        if image.l2b_spread and not image.paired:
             dst = m.Operand(m.L2BM, lc, m.LW, block=half)
             result.append(asm.move("mvp", src, dst, size, tag))
         else:

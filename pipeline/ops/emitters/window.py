@@ -13,7 +13,7 @@ address (BAR), so that all MABs execute the same addresses and a tap of the wind
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -168,13 +168,18 @@ class Patch:
         return self.window.x.blocks
 
     @property
+    def rows(self) -> int:
+        """Input rows of a block."""
+        return self.window.kernel[0]
+
+    @property
     def size(self) -> int:
         """LW of LM0."""
-        return self.parts * self.window.kernel[0] * self.blocks * self.pitch * self.unit
+        return self.parts * self.rows * self.blocks * self.pitch * self.unit
 
     def place(self, part: int, row: int, block: int) -> int:
         """The first place of a block's input row that meets row `row` of the window."""
-        return ((part * self.window.kernel[0] + row) * self.blocks + block) * self.pitch
+        return ((part * self.rows + row) * self.blocks + block) * self.pitch
 
     def tap(self, row: int, column: int, part: int, block: int) -> int:
         """Word offset of a tap of the window in a block."""
@@ -258,6 +263,9 @@ def start_rows(asm: Asm, window: Window, tile: Rows, x: Tensor, border: str) -> 
     return fill_slots(asm, list(_slots(window, tile, x, border)), row_lw(window.x, x.dtype), LC_ROWS)
 
 
+LoadPatch = Callable[[Asm, Patch, Rows, Tensor, str, str], None]
+
+
 class Flow:
     """Tiles one after another: while one computes, the rows of the next and the results of the one before are on their way."""
 
@@ -271,11 +279,11 @@ class Flow:
             return []
         return start_rows(self.asm, self.window, self.tiles[number], self.x, BORDER)
 
-    def load(self, number: int, patch: Patch, kind: str, fill: str = "") -> None:
-        """The patch of a segment of tile `number` into LM0."""
+    def load(self, number: int, patch: Patch, kind: str, fill: str = "", by: LoadPatch | None = None) -> None:
+        """The patch of a segment of tile `number` into LM0, in the way of `load_patch` or `by`."""
         self.asm.wait(*self._coming)
         self._coming = []
-        load_patch(self.asm, patch, self.tiles[number], self.x, kind, fill)
+        (by or load_patch)(self.asm, patch, self.tiles[number], self.x, kind, fill)
         if patch.columns == self.segments[-1]:
             self._coming = self._rows(number + 1)
 
@@ -356,13 +364,43 @@ FORMS = {
 }
 
 
+@dataclass
+class Incoming:
+    """Rows of blocks on their way from L1BM to LM0: lines that read, each beside the conversion of what the line before read.
+    `unit`: LW of a place in LM0, `lw`: LW of a quad as it comes."""
+
+    form: Form
+    unit: int
+    lw: int
+    reads: list[tuple[str, int]] = field(default_factory=list)
+    _pending: str = ""
+
+    def take(self, lb: int, place: int, columns: int, need: int) -> None:
+        """Columns of a block from L1BM at `lb` to LM0 from `place` on, when `need` lines have brought them there."""
+        form = self.form
+        delivered = 8 if form.read_two else 4  # long words a step and PE
+        for a in range(0, columns * self.lw, delivered):  # long words of the row
+            read = f"l1bmm ${'ll' if form.read_two else 'l'}b{lb + 4 * a}"
+            target = f"${'ll' if form.write_two else 'l'}m{2 * self.unit * (place + a // self.lw)}v"
+            if not form.convert:
+                self.reads.append((f"{read} {target}", need))
+                continue
+            self.reads.append((f"{read} $nowrite" + (f" ; {self._pending}" if self._pending else ""), need))
+            self._pending = form.convert.format("$lbf", target)
+
+    def emit(self, asm: Asm, lines: list[str]) -> None:
+        """Behind the lines that bring them to L1BM."""
+        pipeline(asm, lines, self.reads, distance=2)
+        if self._pending:
+            asm.pe(self._pending)
+
+
 def load_patch(asm: Asm, patch: Patch, tile: Rows, x: Tensor, kind: str, fill: str = "") -> None:
     """From the slots in L2BM to LM0, as `kind`: block floats for products in mode h, f or d, or plain values. `fill`: what
     stands beside the columns of the input, an operand, zero if empty."""
-    window, lw, form = patch.window, QUAD_LW[x.dtype], FORMS[kind, x.dtype]
+    window, lw = patch.window, QUAD_LW[x.dtype]
     first, last = patch.loaded
     slot, rows = row_lw(window.x, x.dtype), window.slot_rows(tile.rows)
-    delivered = 8 if form.read_two else 4  # long words a step and PE
     columns = -(-(last - first) // 4) * 4
     each = columns * 4 * lw  # LW of L1BM for a row of a block
     together = 1  # blocks that are moved as one, where they follow each other, so that the last line is full
@@ -375,14 +413,13 @@ def load_patch(asm: Asm, patch: Patch, tile: Rows, x: Tensor, kind: str, fill: s
     todo = [
         (part, row, block)
         for part in range(patch.parts)
-        for row in range(window.kernel[0])
+        for row in range(patch.rows)
         for block in range(0, patch.blocks, together)
     ]
     for at in range(0, len(todo) if last > first else 0, per_round):
         half = LB_ROWS + at // per_round % 2 * (LB_ROWS_SIZE // 2)
         lines: list[str] = []
-        reads: list[tuple[str, int]] = []
-        pending = ""
+        coming = Incoming(FORMS[kind, x.dtype], patch.unit, lw)
         for index, (part, row, start) in enumerate(todo[at : at + per_round]):
             lb, blocks = half + index * moved, range(start, min(start + together, patch.blocks))
             for b in range(tile.rows):
@@ -390,24 +427,15 @@ def load_patch(asm: Asm, patch: Patch, tile: Rows, x: Tensor, kind: str, fill: s
                 lc += (start * window.x.columns + first) * 4 * lw
                 target = f"@{b}" if tile.rows > 1 else ""
                 lines += [f"l2bmb{target} $lc{lc + i} $lb{lb + i}" for i in range(0, len(blocks) * each, 64)]
-            need = len(lines)
             for block in blocks:
-                for a in range(0, columns * lw, delivered):  # long words of the row
-                    read = f"l1bmm ${'ll' if form.read_two else 'l'}b{lb + (block - start) * each + 4 * a}"
-                    place = patch.place(part, row, block) + patch.left + a // lw
-                    target = f"${'ll' if form.write_two else 'l'}m{2 * patch.unit * place}v"
-                    if not form.convert:
-                        reads.append((f"{read} {target}", need))
-                        continue
-                    reads.append((f"{read} $nowrite" + (f" ; {pending}" if pending else ""), need))
-                    pending = form.convert.format("$lbf", target)
-        pipeline(asm, lines, reads, distance=2)
-        if pending:
-            asm.pe(pending)
-    _fill_borders(asm, patch, fill)
+                coming.take(
+                    lb + (block - start) * each, patch.place(part, row, block) + patch.left, columns, len(lines)
+                )
+        coming.emit(asm, lines)
+    fill_borders(asm, patch, fill)
 
 
-def _fill_borders(asm: Asm, patch: Patch, fill: str) -> None:
+def fill_borders(asm: Asm, patch: Patch, fill: str) -> None:
     """What stands in the places beside the loaded columns that some window meets."""
     first, last = patch.loaded
     inside = range(patch.left, patch.left + last - first)
@@ -415,7 +443,7 @@ def _fill_borders(asm: Asm, patch: Patch, fill: str) -> None:
     words = [
         2 * patch.unit * (patch.place(part, row, block) + c) + 2 * i
         for part in range(patch.parts)
-        for row in range(patch.window.kernel[0])
+        for row in range(patch.rows)
         for block in range(patch.blocks)
         for c in columns
         for i in range(patch.unit)
