@@ -286,7 +286,15 @@ def _alike(view: Image, base: Image) -> bool:
     """Whether a view has the same LM addresses as what it is a view of."""
 
     def form(image: Image) -> tuple:
-        return image.mab_spread, image.l1b_spread, image.l2b_spread, image.l2bs_used, image.paired, image.l2b_size, image.dtype
+        return (
+            image.mab_spread,
+            image.l1b_spread,
+            image.l2b_spread,
+            image.l2bs_used,
+            image.paired,
+            image.l2b_size,
+            image.dtype,
+        )
 
     return view is base or form(view) == form(base)
 

@@ -67,8 +67,11 @@ def time_of(moves: Sequence[Fill], beside: float = 1) -> float:
     return float(ports.max()) / 4 / beside
 
 
-def fills(group: np.ndarray, address: np.ndarray, source: np.ndarray, size: int, lc: int = 0) -> list[Fill]:
-    """The moves that fill slots of `size` LW from `lc` on. Arrays [L2B, slot]; `source` is -1 where an L2B wants nothing."""
+def fills(
+    group: np.ndarray, address: np.ndarray, source: np.ndarray, size: int, lc: int = 0, cut: int = 0
+) -> list[Fill]:
+    """The moves that fill slots of `size` LW from `lc` on. Arrays [L2B, slot]; `source` is -1 where an L2B wants nothing. `cut`:
+    an address that no move goes across."""
     wants = source >= 0
     some = wants.any(axis=0)
     key = np.where(wants, source * (1 << 40) + address, -1)
@@ -88,38 +91,42 @@ def fills(group: np.ndarray, address: np.ndarray, source: np.ndarray, size: int,
     apart = own & halves[0][1] & halves[1][1] & some & ~twice
     broad = ~own & all_same & several
     alone = some & ~twice & ~apart & ~broad
-    found = [Fill(None, a, s, at, n) for a, s, at, n in _runs(both, twice, size, lc)]
+    found = [Fill(None, a, s, at, n) for a, s, at, n in _runs(both, twice, size, lc, cut)]
     for half, (top, _) in enumerate(halves):
-        found += [Fill(None, a, s, at, n, half=half) for a, s, at, n in _runs(top, apart & (top >= 0), size, lc)]
+        found += [Fill(None, a, s, at, n, half=half) for a, s, at, n in _runs(top, apart & (top >= 0), size, lc, cut)]
     for g in range(4):
         mine = broad & (everywhere % 4 == g)
-        found += [Fill(g, a, s, at, n) for a, s, at, n in _runs(everywhere // 4, mine, size, lc)]
+        found += [Fill(g, a, s, at, n) for a, s, at, n in _runs(everywhere // 4, mine, size, lc, cut)]
     single: list[Fill] = []
     for l2b in range(8):
         for g in range(4):
             mine = alone & wants[l2b] & (group[l2b] == g)
-            single += [Fill(g, a, s, at, n, l2b=l2b) for a, s, at, n in _runs(key[l2b], mine, size, lc)]
+            single += [Fill(g, a, s, at, n, l2b=l2b) for a, s, at, n in _runs(key[l2b], mine, size, lc, cut)]
     return found + in_order(single)
 
 
 def in_order(moves: Sequence[Fill]) -> list[Fill]:
-    """Moves of one L2B each, those first that do not meet: a DRAM after the other for each L2B."""
+    """Moves of one L2B each, those first that do not meet: a DRAM after the other for each L2B, long ones first, since a move that
+    waits for one of its ports makes others wait for both."""
     count: dict[tuple[int | None, int | None], int] = {}
     rows = []
-    for fill in moves:
+    for fill in sorted(moves, key=lambda fill: -fill.size):
         stream = fill.group, fill.l2b
         count[stream] = count.get(stream, -1) + 1
         rows.append((count[stream], fill.turn, fill.l2b or 0, fill))
     return [row[-1] for row in sorted(rows, key=lambda row: row[:3])]
 
 
-def _runs(key: np.ndarray, mine: np.ndarray, size: int, lc: int) -> list[tuple[int, int, int, int]]:
-    """(address, source, LW of L2BM, LW) of slots that continue each other."""
+def _runs(key: np.ndarray, mine: np.ndarray, size: int, lc: int, cut: int) -> list[tuple[int, int, int, int]]:
+    """(address, source, LW of L2BM, LW) of slots that continue each other, not across `cut`."""
     at = np.flatnonzero(mine)
     if not len(at):
         return []
     keys = key[at]
-    starts = np.flatnonzero(np.r_[True, (np.diff(at) != 1) | (np.diff(keys) != size)])
+    begins = (np.diff(at) != 1) | (np.diff(keys) != size)
+    if cut:
+        begins |= keys[1:] & (1 << 40) - 1 == cut
+    starts = np.flatnonzero(np.r_[True, begins])
     ends = np.r_[starts[1:], len(at)]
     return [
         (int(keys[a] & (1 << 40) - 1), int(keys[a] >> 40), lc + size * int(at[a]), size * int(b - a))
@@ -168,11 +175,11 @@ def start_fills(
     return flying
 
 
-def fill_slots(asm: Asm, slots: Sequence[Slot], size: int, lc: int) -> list[int]:
-    """Start the moves that fill slots of `size` LW from `lc` on."""
+def fill_slots(asm: Asm, slots: Sequence[Slot], size: int, lc: int, cut: int = 0) -> list[int]:
+    """Start the moves that fill slots of `size` LW from `lc` on; none goes across the address `cut`."""
     symbols = sorted({symbol for slot in slots for _, _, symbol in slot.values()})
     group, address, source = (np.full((8, len(slots)), -1, np.int64) for _ in range(3))
     for number, slot in enumerate(slots):
         for l2b, (g, a, symbol) in slot.items():
             group[l2b, number], address[l2b, number], source[l2b, number] = g, a, symbols.index(symbol)
-    return start_fills(asm, fills(group, address, source, size), symbols, lc)
+    return start_fills(asm, fills(group, address, source, size, cut=cut), symbols, lc)

@@ -260,7 +260,10 @@ def _segment_columns(window: Window, unit: int, lw_x: int, lw: int, most_groups:
 def start_rows(asm: Asm, window: Window, tile: Rows, x: Tensor, border: str) -> list[int]:
     """Moves of a tile's input rows into slots of L2BM: slot (part, row), the same place for all L2Bs. `border`: the symbol
     of a row that stands for those outside the input."""
-    return fill_slots(asm, list(_slots(window, tile, x, border)), row_lw(window.x, x.dtype), LC_ROWS)
+    half = (
+        x.image.l2b_size if x.image.l2bs_used == 2 else 0
+    )  # so that the two L2Bs' parts may lie in memories of their own
+    return fill_slots(asm, list(_slots(window, tile, x, border)), row_lw(window.x, x.dtype), LC_ROWS, half)
 
 
 LoadPatch = Callable[[Asm, Patch, Rows, Tensor, str, str], None]
