@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,13 @@ from mlsdk.pipeline.layout.maxima import pool_with_places
 from mlsdk.pipeline.layout.moving import window_slice
 from mlsdk.pipeline.layout.transposed import conv_transpose
 from mlsdk.pipeline.layout.volumes import conv_of_volume
+from mlsdk.pipeline.layout.window_costs import pays_to_join, pays_to_round, split_for
 from mlsdk.pipeline.ops.convolution import Window, window_of
 from mlsdk.pipeline.ops.emitters import conv_joined, slide
 from mlsdk.pipeline.ops.emitters import window as windows
-from mlsdk.pipeline.ops.emitters.conv import CONSTANTS, LC_HALF
-from mlsdk.pipeline.ops.emitters.gemm_modes import MODES, Mode, mode_of, weights_layout
-from mlsdk.pipeline.ops.emitters.gemm_stream import BETWEEN, BIAS_WORDS
+from mlsdk.pipeline.ops.emitters.conv import CONSTANTS
+from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, mode_of, weights_layout
+from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS
 from mlsdk.pipeline.ops.emitters.slide import WEIGHTS_LW
 from mlsdk.pipeline.ops.table import attributes
 
@@ -36,64 +36,6 @@ if TYPE_CHECKING:
 
 
 # ---- which planes -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cost:
-    """An estimate in steps of a convolution from as many channels, to compare splits."""
-
-    steps: float
-    split: Split
-
-
-@lru_cache(maxsize=4096)
-def split_for(shape: tuple[int, ...], dtype: str) -> Split:
-    """How a tensor of `shape` that a window operation makes is shared out over the L2Bs, for convolutions of 3 x 3 taps
-    or, where these do not fit, of one. It depends on the shape alone, so that tensors which meet later lie alike."""
-    n, c, h, w = (*shape[:2], 1, shape[2]) if len(shape) == 3 else shape
-    blocks = -(-c // BLOCK)
-    for span in (3, 1):
-        costs = []
-        for channels in (1, 2, 4, 8):
-            if channels > blocks:
-                continue
-            for images in (1, 2, 4, 8):
-                if images > n or channels * images > EXTENT[L2B]:
-                    continue
-                rows = min(h, EXTENT[L2B] // channels // images)
-                split = Split(images, channels, rows)
-                steps = _estimate((n, c, h, w), split, dtype, span)
-                if steps is not None:
-                    costs.append(Cost(steps, split))
-        if costs:
-            break
-    else:  # whoever cannot work with it will not
-        return Split(1, 1, min(h, EXTENT[L2B]))
-    return min(costs, key=lambda cost: (cost.steps, cost.split.channels)).split
-
-
-def _estimate(shape: tuple[int, int, int, int], split: Split, dtype: str, most: int) -> float | None:
-    """Steps of a convolution with `most` x `most` taps from a plane of that shape and split, or None where it does not fit."""
-    scheme = plane_scheme(shape, split)
-    plane = Plane.of(shape, scheme)
-    assert plane is not None
-    span = (min(most, shape[2]), min(most, shape[3]))
-    window = windows.Window(plane, plane, span, (1, 1), (1, 1), (span[0] // 2, span[1] // 2))
-    mode = MODES[{"half": "h", "single": "f", "double": "d"}[dtype]]
-    try:
-        rows, columns = windows.choose("", window, mode.floats, dtype, dtype, BIAS_WORDS // mode.acc_words)
-    except EmitError:
-        return None
-    segments = windows.segments(window, columns)
-    tiles = plane.images * -(-plane.rows // rows)
-    lw = QUAD_LW[dtype]
-    products = prod(span) * plane.blocks * split.channels * mode.steps * plane.blocks * mode.outs
-    weights = products * mode.block_lw * (2 if split.channels > 1 else 1) / 64
-    compute = tiles * sum(products * mode.period(s.groups) for s in segments)
-    row = windows.row_lw(plane, dtype)
-    load = tiles * rows * span[0] * split.channels * row / 64 + plane.images * plane.rows * 2 * row / 32
-    store = plane.images * plane.rows * row / 32 + tiles * (rows * row / 64 + plane.blocks * plane.columns / 4 * lw)
-    return max(weights, compute) + load + store + 60 * tiles
 
 
 def plane_of(planner: Planner, name: str, dtype: str = "") -> tuple[str, Plane]:
@@ -140,57 +82,6 @@ def _to_depth(planner: Planner, node: Node, window: Window, dtype: str) -> Node 
         return None
     deep = (shape[0], shape[1] * s * s, -(-shape[2] // s), -(-shape[3] // s))
     return to_depth(planner, node, window, dtype, split_for(deep, dtype))
-
-
-def _pays_to_round(x: Plane, y: Plane, found: dict, mode: Mode) -> bool:
-    """Whether a pass that writes the singles of x as halves costs less than a convolution gains from them: fewer tiles, for
-    each of which all weights come again, and half the rows to load, from other groups where channels are shared out."""
-    window = windows.Window(x, y, found["window"], found["step"], found["apart"], found["border"])
-    tiles, compute, load = {}, 0.0, 0.0
-    for dtype in ("single", "half"):
-        try:
-            rows, columns = windows.choose("", window, MODES["h"].floats, dtype, "half", BIAS_WORDS // mode.acc_words)
-        except EmitError:
-            return dtype == "single"
-        tiles[dtype] = y.images * -(-y.rows // rows)
-        products = prod(window.kernel) * x.blocks * window.parts * mode.steps * y.blocks * mode.outs
-        compute = sum(products * mode.period(s.groups) for s in windows.segments(window, columns))
-        slot = windows.row_lw(x, "half") * window.parts
-        load = window.slot_rows(rows) * slot / (20 if window.parts > 1 else 32) + rows * window.kernel[0] * slot / 64
-    size = x.images * x.rows * windows.row_lw(x, "single")
-    return (tiles["single"] - tiles["half"]) * compute + tiles["half"] * load > size / 8
-
-
-def _pays_to_join(window: windows.Window, mode: Mode, dtypes: tuple[str, str]) -> bool:
-    """Whether a convolution takes fewer steps where the L1Bs share its channels than where they share its rows."""
-    try:
-        joined = _steps_joined(window, mode, dtypes)
-    except EmitError:
-        return False
-    try:
-        rows, columns = windows.choose("", window, mode.floats, *dtypes, BIAS_WORDS // mode.acc_words)
-    except EmitError:
-        return True
-    segments, tiles = windows.segments(window, columns), window.y.images * -(-window.y.rows // rows)
-    products = prod(window.kernel) * window.parts * window.x.blocks * mode.steps * window.y.blocks * mode.outs
-    load = rows * window.kernel[0] * windows.row_lw(window.x, dtypes[0]) * window.parts / 64
-    pieces = products * BETWEEN * mode.block_lw / LC_HALF
-    return joined < tiles * (sum(products * mode.period(s.groups) + pieces for s in segments) + load)
-
-
-def _steps_joined(window: windows.Window, mode: Mode, dtypes: tuple[str, str]) -> float:
-    """An estimate; EmitError where that cannot be done."""
-    rows, columns = conv_joined.choose("", window, mode, *dtypes)
-    segments, tiles = windows.segments(window, columns), window.y.images * -(-window.y.rows // rows)
-    products = prod(window.kernel) * conv_joined.blocks_of(window) * mode.steps * window.y.blocks * mode.outs
-    steps = 0.0
-    for segment in segments:
-        share = conv_joined.Share(window, segment, mode.floats, rows)
-        period = max(mode.period(share.groups), mode.block_lw // 32)
-        load = share.rows * windows.row_lw(window.x, dtypes[0]) * window.parts / 64
-        sums = 2 * rows * conv_joined.sums_lw(window, segment.count) / conv_joined.LINE
-        steps += products * (period + BETWEEN * 8 * mode.block_lw / LC_HALF) + load + sums + 60
-    return tiles * steps
 
 
 # ---- convolution --------------------------------------------------------------------------------------------------
@@ -241,10 +132,10 @@ def conv(planner: Planner, node: Node) -> None:
     assert y is not None
     if mode.name == "h" and planner.device_dtype(source) == "single":
         anyway = any(reader.op == "ConvFilterGrad" for reader in planner.readers.get(x, ()))
-        source = planner.rounded(source) if anyway or _pays_to_round(plane, y, found, mode) else source
+        source = planner.rounded(source) if anyway or pays_to_round(plane, y, found, mode) else source
     dtypes = (planner.device_dtype(source), dtype)
     sizes = windows.Window(plane, y, found["window"], found["step"], found["apart"], found["border"])
-    joined = groups == apart == 1 and _pays_to_join(sizes, mode, dtypes)
+    joined = groups == apart == 1 and pays_to_join(sizes, mode, dtypes)
     if not joined and not _fits(plane, y, found, mode.floats, dtypes, BIAS_WORDS // mode.acc_words):
         by_product(planner, replace(node, inputs=(source, *node.inputs[1:])), window)
         return

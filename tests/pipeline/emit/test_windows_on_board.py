@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 from emulated import graph_of, run, steps_of
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
+
+from mlsdk.errors import EmitError
 
 DTYPES = ("float", "half", "mixed", "double")
 #: relative to the largest inputs and the square root of the contraction, as for matrix products
@@ -62,6 +64,56 @@ def test_weights_in_many_pieces(channels, edge, dtype):
     """A loop over pieces: with two output groups to a block, results of repetitions lie at two distances in turn."""
     x, w, b = arrays(1, (1, channels, edge, edge), (channels, channels, 3, 3), (channels,))
     convolve(x, w / channels**0.5, b, (1, 1), (1, 1), (1, 1), 1, dtype, True)
+
+
+@pytest.fixture
+def shared_out(monkeypatch):
+    """Convolutions whose channels the L1Bs share wherever they can; counts them."""
+    from mlsdk.pipeline.layout import windows as rules
+    from mlsdk.pipeline.ops.emitters import conv, conv_joined
+
+    met = []
+
+    def pays(window, mode, dtypes):
+        try:
+            conv_joined.choose("", window, mode, *dtypes)
+        except EmitError:
+            return False
+        return True
+
+    join = conv_joined.join
+    monkeypatch.setattr(rules, "pays_to_join", pays)
+    monkeypatch.setattr(conv.conv_joined, "join", lambda *a: (met.append(1), join(*a))[1])
+    return met
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    n=st.integers(1, 2), c=st.sampled_from([1, 20, 40, 144, 272]), h=st.sampled_from([1, 2, 5, 9, 17]),
+    w=st.sampled_from([1, 3, 7, 14, 18, 37, 70]), o=st.sampled_from([1, 16, 33]), kernel=st.tuples(kernels, kernels),
+    stride=st.tuples(st.integers(1, 3), st.integers(1, 3)), padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)), bias=st.booleans(), constant=st.booleans(),
+    dtype=st.sampled_from(["float", "half", "mixed"]), seed=st.integers(0, 2**31),
+)  # fmt: skip
+def test_channels_that_l1bs_share(
+    shared_out, n, c, h, w, o, kernel, stride, padding, dilation, bias, constant, dtype, seed
+):
+    for extent, k, p, d in zip((h, w), kernel, padding, dilation):
+        assume(extent + 2 * p >= (k - 1) * d + 1)
+    assume(n * c * h * w <= 20000 and c * o * kernel[0] * kernel[1] <= 60000)
+    x, weights, b = arrays(seed, (n, c, h, w), (o, c, *kernel), (o,))
+    convolve(x, weights, b if bias else None, stride, padding, dilation, 1, dtype, constant)
+    event("shared" if shared_out else "not shared")
+
+
+@pytest.mark.parametrize(
+    ("shape", "outputs", "kernel", "stride", "most"),
+    [((1, 256, 14, 14), 64, 3, 1, 1100), ((1, 144, 7, 9), 160, 3, 2, 950), ((2, 512, 7, 7), 32, 1, 1, 700)],
+)
+def test_planes_of_few_columns(shape, outputs, kernel, stride, most):
+    """MABs would have little to do, were rows and columns all that is shared out."""
+    x, w, b = arrays(8, shape, (outputs, shape[1], kernel, kernel), (outputs,))
+    assert convolve(x, w, b, stride, kernel // 2) < most
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
