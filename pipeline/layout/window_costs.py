@@ -107,8 +107,8 @@ class _Stream:
 
     @property
     def moved(self) -> float:
-        """Steps for which the weights keep the DRAM of a group busy: twice where its L2Bs have others each."""
-        apart = self.window.y.split.channels in (2, EXTENT[L2B])
+        """Steps for which the weights keep the DRAM of a group busy: twice where each L2B has others."""
+        apart = self.window.y.split.channels == EXTENT[L2B]
         return self.products * self.mode.block_lw * self.spread * (2 if apart else 1) / LINE
 
     def compute(self, period: int) -> float:

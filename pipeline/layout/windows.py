@@ -25,8 +25,8 @@ from mlsdk.pipeline.layout.window_costs import pays_to_join, pays_to_round, spli
 from mlsdk.pipeline.ops.convolution import Window, window_of
 from mlsdk.pipeline.ops.emitters import conv_joined, slide
 from mlsdk.pipeline.ops.emitters import window as windows
-from mlsdk.pipeline.ops.emitters.conv import CONSTANTS
-from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, mode_of, weights_layout
+from mlsdk.pipeline.ops.emitters.conv import CONSTANTS, quartered
+from mlsdk.pipeline.ops.emitters.gemm_modes import Mode, in_quarters, mode_of, weights_layout
 from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS
 from mlsdk.pipeline.ops.emitters.slide import WEIGHTS_LW
 from mlsdk.pipeline.ops.table import attributes
@@ -139,13 +139,13 @@ def conv(planner: Planner, node: Node) -> None:
     if not joined and not _fits(plane, y, found, mode.floats, dtypes, BIAS_WORDS // mode.acc_words):
         by_product(planner, replace(node, inputs=(source, *node.inputs[1:])), window)
         return
-    weights = _weights(planner, node, w, w_dtype, mode, scheme, split, plane, groups, apart, joined)
+    weights = _weights(planner, node, w, w_dtype, mode, y, scheme, split, plane, groups, apart, joined)
     inputs = [source, weights, ""]
     fused = bias is not None and _fusable(planner, bias, dtype, shape_w[0])
     if bias is not None and fused:
         wanted = "double" if dtype == "double" else "single"
         inputs[2] = planner.want(bias, Scheme((scheme.axes[1],), 0, _copies(scheme, split)), wanted, reason="bias")
-    placed = replace(node, attrs={**node.attrs, **found, "groups": groups})
+    placed = replace(node, attrs={**node.attrs, **found, "groups": groups, "joined": int(joined)})
     if bias is None or fused:
         if joined:
             _, columns = conv_joined.choose("", sizes, mode, *dtypes)
@@ -200,6 +200,7 @@ def _weights(
     w: str,
     dtype: str,
     mode: Mode,
+    y: Plane,
     scheme: Scheme,
     split: Split,
     plane: Plane,
@@ -223,6 +224,8 @@ def _weights(
         copied=copied,
         k_digits=shared,
     )
+    if quartered(y):
+        layout = in_quarters(layout)
     if apart > 1:
         w = _spread_out(planner, node, w, apart, layout, dtype)
         if dtype == "half" and planner.device_dtype(w) == "single":  # a product with the factor

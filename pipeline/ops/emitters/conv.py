@@ -3,13 +3,15 @@
 y[n, o, r, c] = sum over taps and channels of x[n, i, r s + k d - p, ..] w[o, i, k, ..] + bias[o]
 
 Tiles of rows and segments of columns come through `window`; the weights, in the order output group, tap, channel block,
-stream as those of a matrix product do (`gemm_stream`). Where the weights are shared out over the L1Bs, see `conv_joined`.
+stream as those of a matrix product do (`gemm_stream`). Where the L1Bs share the channels of the input, see `conv_joined`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from mlsdk.device.spec import L2B_PER_GROUP
+from mlsdk.pipeline.ir.planes import Plane
 from mlsdk.pipeline.ir.scheme import QUAD_LW
 from mlsdk.pipeline.ops.emitters import conv_joined, gemm_pipeline
 from mlsdk.pipeline.ops.emitters import window as windows
@@ -33,10 +35,10 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     asm, mode, window = Asm(), MODES[call.kernel], windows.window_of(call)
     unit, groups = mode.floats, int(call.node.attrs["groups"])  # type: ignore[arg-type]
     blocks = window.parts * window.x.blocks // groups
-    each = conv_joined.blocks_of(window) if w.image.l1b_spread else blocks
+    joined = bool(call.node.attrs["joined"])
+    each = conv_joined.blocks_of(window) if joined else blocks
     steps = window.kernel[0] * window.kernel[1] * each * mode.steps
     raw = str(call.node.attrs.get("raw", y.dtype))  # dtype of the products
-    joined = w.image.l1b_spread
     if joined:
         rows, columns = conv_joined.choose(call.node.name, window, mode, x.dtype, y.dtype)
     else:
@@ -65,7 +67,18 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     row_groups = max(_groups(patch_of(s, tiles[0])) for s in segments)
     own_bias = bias is not None and not joined  # products begin with it
     weights = Weights(
-        asm, mode, w, steps, window.y.blocks * mode.outs, row_groups, LC_HALVES, LC_HALF, own_bias, groups == 1
+        asm,
+        mode,
+        w,
+        steps,
+        window.y.blocks * mode.outs,
+        row_groups,
+        LC_HALVES,
+        LC_HALF,
+        own_bias,
+        groups == 1,
+        by_l1b=joined,
+        quartered=quartered(window.y),
     )
     flow = windows.Flow(asm, window, tiles, segments, x, y)
     if weights.stay:
@@ -92,6 +105,11 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
             left = epilogue.apply(tile, segment) if epilogue is not None else ()
             flow.store(number, segment, *left)
     return asm, constants | (epilogue.constants if epilogue is not None else {})
+
+
+def quartered(y: Plane) -> bool:
+    """Whether the two L2Bs of each group take other weights, and all groups the same, which lie in DRAM once (`in_quarters`)."""
+    return y.split.channels == L2B_PER_GROUP and y.strides[1] == 1
 
 
 def _groups(patch: Patch) -> int:

@@ -106,8 +106,8 @@ def fills(
 
 
 def in_order(moves: Sequence[Fill]) -> list[Fill]:
-    """Moves of one L2B each, those first that do not meet: a DRAM after the other for each L2B, long ones first, since a move that
-    waits for one of its ports makes others wait for both."""
+    """Moves of one L2B each, those first that do not meet: a DRAM after the other for each L2B, long ones first, since a move
+    that waits for one of its ports makes others wait for both."""
     count: dict[tuple[int | None, int | None], int] = {}
     rows = []
     for fill in sorted(moves, key=lambda fill: -fill.size):
