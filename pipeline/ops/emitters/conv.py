@@ -101,6 +101,7 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
             weights.run(rows_of, LB_ONCE if own_bias else None)
             windows.clear_base(asm)
             if joined:
+                flow.settle()  # sums lie where results of the tile before may
                 conv_joined.join(asm, patch, tile, y.dtype, bases, LB_ONCE if bias is not None else None, raw)
             left = epilogue.apply(tile, segment) if epilogue is not None else ()
             flow.store(number, segment, *left)
