@@ -158,7 +158,7 @@ def load_share(asm: Asm, patch: Patch, tile: Rows, x: Tensor, kind: str, fill: s
     moved = -(-together * each // LINE) * LINE
     skip = window.stride[0] // patch.step_rows
     todo = [(row, block) for row in range(patch.rows) for block in range(0, blocks, together)]
-    per_round = LB_ROWS_SIZE // 2 // moved
+    per_round = LB_ROWS_SIZE // 2 // max(moved, LINE)  # none is loaded where windows meet borders only
     for at in range(0, len(todo) if last > first else 0, per_round):
         half = LB_ROWS + at // per_round % 2 * (LB_ROWS_SIZE // 2)
         lines: list[str] = []

@@ -412,7 +412,7 @@ def load_patch(asm: Asm, patch: Patch, tile: Rows, x: Tensor, kind: str, fill: s
     moved = -(-together * each // 64) * 64
     if moved > LB_ROWS_SIZE // 2:
         raise EmitError(f"{columns} input columns do not fit their place in L1BM; make the segment narrower")
-    per_round = LB_ROWS_SIZE // 2 // moved
+    per_round = LB_ROWS_SIZE // 2 // max(moved, 64)  # none is loaded where windows meet borders only
     todo = [
         (part, row, block)
         for part in range(patch.parts)

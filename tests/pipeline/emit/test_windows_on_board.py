@@ -66,6 +66,12 @@ def test_weights_in_many_pieces(channels, edge, dtype):
     convolve(x, w / channels**0.5, b, (1, 1), (1, 1), (1, 1), 1, dtype, True)
 
 
+@pytest.mark.parametrize("dtype", ["float", "mixed"])
+def test_windows_that_meet_borders_only(dtype):
+    x, w, b = arrays(9, (1, 130, 1, 1), (5, 130, 1, 1), (5,))
+    convolve(x, w, b, (1, 3), (0, 1), dtype=dtype)
+
+
 @pytest.fixture
 def shared_out(monkeypatch):
     """Convolutions whose channels the L1Bs share wherever they can; counts them."""
