@@ -47,7 +47,7 @@ def _product(planner: Planner, node: Node, x: str, g: str, groups: int, out: str
     found = window_attributes(window_of(node, planner.shape(x)[2:], shape[2:]))
     letter = {"half": "h", "single": "f", "double": "d"}[planner.device_dtype(places[0])]
     sizes = filter_ways.sizes_of(planes[0], planes[1], found, groups)  # type: ignore[arg-type]
-    if filter_ways.choose(sizes, letter, planner.device_dtype(places[0])) is None:
+    if all(filter_ways.choose(each, letter, planner.device_dtype(places[0])) is None for each in sizes):
         return False
     dtype = "double" if letter == "d" else "single"
     want = planner.device_dtype(out)

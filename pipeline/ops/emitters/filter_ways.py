@@ -86,16 +86,20 @@ class Sizes:
         return self.kernel[0] * self.kernel[1]
 
 
-def sizes_of(x: Plane, g: Plane, window: dict, groups: int) -> Sizes:
-    """`window`: the attributes that the planner gives to window operations."""
+def sizes_of(x: Plane, g: Plane, window: dict, groups: int) -> list[Sizes]:
+    """The ways to share the places of g out over the L2Bs: as evenly as can be; and as they lie, since what comes from other
+    groups takes longer. `window`: the attributes that the planner gives to window operations."""
     n, _, h, _ = g.shape
-    images, rows = min(
+    even = min(
         ((i, r) for i in range(1, min(n, EXTENT[L2B]) + 1) for r in range(1, min(h, EXTENT[L2B] // i) + 1)),
         key=lambda way: (-(-n // way[0]) * -(-h // way[1]), -way[0]),
     )
-    work = Plane.of(g.shape, plane_scheme(g.shape, Split(images, 1, rows)))
-    assert work is not None
-    return Sizes(x, g, work, window["window"], window["step"], window["apart"], window["border"], groups)
+    found = []
+    for images, rows in dict.fromkeys((even, (g.split.images, g.split.rows))):
+        work = Plane.of(g.shape, plane_scheme(g.shape, Split(images, 1, rows)))
+        assert work is not None
+        found.append(Sizes(x, g, work, window["window"], window["step"], window["apart"], window["border"], groups))
+    return found
 
 
 @dataclass(frozen=True)

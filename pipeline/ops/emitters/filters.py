@@ -32,6 +32,7 @@ from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import ADDR, EXTENT, L1B, L2B, MAB, PE, Layout, Sub, W
 from mlsdk.pipeline.ir.planes import Plane
 from mlsdk.pipeline.ir.scheme import BLOCK, QUAD_LW
+from mlsdk.pipeline.ops.clock import Clock
 from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.filter_ways import (
@@ -69,11 +70,16 @@ def emit_filters(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     planes = [Plane.of(t.shape, t.scheme) for t in (x, g)]  # type: ignore[arg-type]
     if planes[0] is None or planes[1] is None:
         raise EmitError(f"{call.node.name}: {call.node.op} works on planes; x or the gradient lies in another layout")
-    sizes = sizes_of(planes[0], planes[1], dict(call.node.attrs), int(call.node.attrs["groups"]))  # type: ignore[arg-type]
-    way = choose(sizes, call.kernel, x.dtype)
-    if way is None:
+    groups = int(call.node.attrs["groups"])  # type: ignore[arg-type]
+    ways = [
+        (sizes, way)
+        for sizes in sizes_of(planes[0], planes[1], dict(call.node.attrs), groups)
+        if (way := choose(sizes, call.kernel, x.dtype)) is not None
+    ]
+    if not ways:
         raise EmitError(f"{call.node.name}: the rows of {call.node.op} do not fit LM in any way")
-    return _Filters(call, sizes, way, x, g).emit()
+    found = [_Filters(call, sizes, way, x, g).emit() for sizes, way in ways]
+    return min(found, key=lambda emitted: Clock().run(emitted[0].statements))
 
 
 @dataclass(frozen=True)
@@ -415,15 +421,9 @@ class _Filters:
                 runs[-1].append(block)
             else:
                 runs.append([block])
-        ring = 4 * PIECE * acc_lw * 4
-        going: list[list[int]] = []
-        pending: list[tuple[int, Range, int]] = []
-        dtype = "d" if self.kind.letter == "d" else "f"
+        uploads = _Uploads(self.asm, self.out, "d" if self.kind.letter == "d" else "f")
         for count, run in enumerate(runs):
-            if len(going) >= 3:
-                self.asm.wait(*going.pop(0))
-            lc = LC_ROWS + count % 4 * (ring // 4)
-            lb = count % 2 * LB_HALF
+            lc, lb = uploads.place(), count % 2 * LB_HALF
             lines, reads = [], []
             for index, block in enumerate(run):
                 mab, at = found[block]
@@ -431,29 +431,60 @@ class _Filters:
                     lines.append(f"l1bmm@{mab} $ll{memory}{2 * (at + i)}v $llb{lb + 4 * (index * acc_lw + i)}")
                     if (index * acc_lw + i) % 16 == 8:
                         there = 4 * (index * acc_lw + i - 8)
-                        reads.append((f"l2bmr{dtype}fadd $lb{lb + there} $lc{lc + there}", len(lines)))
+                        reads.append((f"l2bmr{uploads.dtype}fadd $lb{lb + there} $lc{lc + there}", len(lines)))
             pipeline(self.asm, lines, reads, distance=3)
-            part = Range(self.out, run[0] * acc_lw, (run[-1] + 1) * acc_lw)
-            pending.append((lc, part, self._start_sum(lc, part, count)))
-            if len(pending) > 1:
-                going.append(self._finish_sum(*pending.pop(0)))
-        for one in pending:
-            going.append(self._finish_sum(*one))
-        for tags in going:
+            uploads.start(Range(self.out, run[0] * acc_lw, (run[-1] + 1) * acc_lw))
+        uploads.finish()
+
+
+class _Uploads:
+    """Sums of the L1Bs in L2BM on their way to DRAM, several pieces at a time, each a stage behind the next: added up in PDM,
+    brought to all L2Bs, stored."""
+
+    STAGES = 3
+
+    def __init__(self, asm: Asm, out: Tensor, dtype: str):
+        self.asm, self.out, self.dtype = asm, out, dtype
+        self._size = PIECE * 64 * 4  # LW of a piece, at most
+        self._count = 0
+        self._pieces: list[tuple[int, Range, list[int]]] = []  # the oldest first
+
+    def place(self) -> int:
+        """Where in L2BM the next piece may lie."""
+        if len(self._pieces) > self.STAGES:
+            self.asm.wait(*self._pieces.pop(0)[2])
+        return LC_ROWS + self._count % (self.STAGES + 1) * self._size
+
+    def start(self, part: Range) -> None:
+        """A piece that is in its place; the ones before go on."""
+        lc = LC_ROWS + self._count % (self.STAGES + 1) * self._size
+        self._count += 1
+        shared, pdm = m.Operand(m.L2BM, lc, m.LW), m.Operand(m.PDM, lc, m.LW, group=0)
+        tag = self.asm.move(f"mvr{self.dtype}fadd", shared, pdm, part.lc_size)
+        self._pieces.append((lc, part, [tag]))
+        self._advance()
+
+    def finish(self) -> None:
+        for _ in range(self.STAGES - 1):
+            self._pieces.append((0, Range(self.out, 0, 0), []))
+            self._advance()
+        for _, _, tags in self._pieces:
             self.asm.wait(*tags)
 
-    def _start_sum(self, lc: int, part: Range, count: int) -> int:
-        dtype = "d" if self.kind.letter == "d" else "f"
-        pdm = m.Operand(m.PDM, self._pdm(lc), m.LW, group=0)
-        return self.asm.move(f"mvr{dtype}fadd", m.Operand(m.L2BM, lc, m.LW), pdm, part.lc_size)
+    def _advance(self) -> None:
+        for behind, stage in ((3, self._store), (2, self._bring)):
+            if len(self._pieces) >= behind:
+                at = len(self._pieces) - behind
+                lc, part, tags = self._pieces[at]
+                if part.addresses:
+                    self.asm.wait(*tags)
+                    self._pieces[at] = (lc, part, stage(lc, part))
 
-    def _pdm(self, lc: int) -> int:
-        return lc - LC_ROWS
+    def _bring(self, lc: int, part: Range) -> list[int]:
+        pdm = m.Operand(m.PDM, lc, m.LW, group=0)
+        return [self.asm.move("mvb", pdm, m.Operand(m.L2BM, lc, m.LW), part.lc_size)]
 
-    def _finish_sum(self, lc: int, part: Range, tag: int) -> list[int]:
-        self.asm.wait(tag)
-        pdm = m.Operand(m.PDM, self._pdm(lc), m.LW, group=0)
-        self.asm.wait(self.asm.move("mvb", pdm, m.Operand(m.L2BM, lc, m.LW), part.lc_size))
+    def _store(self, lc: int, part: Range) -> list[int]:
         tags = start_upload(self.asm, part, lc)
         if self.out.home is not None:
             settle_at_home(self.asm, part, lc, 0, LB_HALF)
