@@ -285,7 +285,7 @@ def test_the_gradient_of_filters_matches_torch(n, c, h, w, o, kernel, stride, pa
 
 @pytest.mark.parametrize(
     ("sizes", "most"),
-    [((8, 16, 16, 16, 32, 3, 1), 521), ((16, 32, 16, 16, 64, 3, 2), 1168), ((8, 1, 28, 28, 32, 5, 1), 1597)],
+    [((8, 16, 16, 16, 32, 3, 1), 521), ((16, 32, 16, 16, 64, 3, 2), 1168), ((8, 1, 28, 28, 32, 5, 1), 1610)],
 )
 def test_the_gradient_of_filters_reads_images_where_they_lie(sizes, most):
     """As a convolution whose window is the image they took 8,145, 10,753 and 16,117 steps."""
