@@ -54,7 +54,7 @@ _IR = ("pipeline/ir", "pipeline/ops", "device/isa", "device/spec.py", "device/ti
 
 TRACE = Phase(
     name="Trace",
-    version=4,
+    version=5,
     function="mlsdk.tasks.adapters:trace",
     takes=(),
     gives=(

@@ -120,6 +120,10 @@ class Builder:
         """Add a node with one output; returns it."""
         return self.nodes_of(op, *inputs, **attrs)[0]
 
+    def maker(self, value: Value) -> Node | None:
+        """The node that a value is the first result of."""
+        return next((node for node in reversed(self.nodes) if node.outputs[0] == value.name), None)
+
     # --- frequent nodes, left out where they would do nothing ---
 
     def scalar(self, number: float | int | bool, dtype: str) -> Value:

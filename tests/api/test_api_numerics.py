@@ -65,3 +65,23 @@ def test_the_tables_of_the_numerics_page(context, tmp_path):
     for key, wanted in WANTED.items():
         found = results[key].cpu()
         assert torch.equal(found.double(), torch.tensor(wanted).double()), (key, found)
+
+
+def test_what_asks_for_nan_finds_where_it_would_come_from(any_context, tmp_path):
+    def function(inputs):
+        x, kept = inputs["x"], inputs["kept"]
+        chances = x.masked_fill(~kept, -INF).softmax(-1)
+        mean = (x * kept).sum(-1) / kept.sum(-1).float()
+        return {
+            "attention": chances.nan_to_num(0.0),
+            "masked": chances.masked_fill(chances.isnan(), 0.0),
+            "mean": torch.where(torch.isnan(mean), -1.0, mean),
+            "quotient": (x / kept).nan_to_num(5.0, 6.0, -6.0),
+            "roots": torch.nan_to_num(x.sqrt()) + torch.nan_to_num(x.log(), 2.0),
+        }
+
+    x = torch.tensor([[1.0, -2.0, 0.0], [3.0, 0.0, -1.0]])
+    inputs = {"x": x, "kept": torch.tensor([[True, False, True], [False, False, False]])}
+    results = any_context.compile(function, inputs, tmp_path / "f")(inputs)
+    for key, wanted in function(inputs).items():
+        torch.testing.assert_close(results[key].cpu(), wanted, rtol=1e-6, atol=1e-6, msg=key)

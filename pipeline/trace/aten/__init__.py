@@ -13,6 +13,7 @@ from mlsdk.pipeline.trace.aten import (  # noqa: F401  (importing a family regis
     loss,
     matmul,
     normalization,
+    not_a_number,
     random,
     reduction,
     sampling,

@@ -210,11 +210,6 @@ def _hypot(b: Builder, out: list[Type], x: Value, y: Value) -> Value:
 # --- predicates ---
 
 
-@row(aten.isnan.default)
-def _isnan(b: Builder, out: list[Type], x: Value) -> Value:
-    return b.op("IsNaN", x) if x.dtype in FLOATS else b.full(x.shape, False, "bool")
-
-
 @row(aten.isinf.default)
 def _isinf(b: Builder, out: list[Type], x: Value) -> Value:
     return b.op("IsInf", x) if x.dtype in FLOATS else b.full(x.shape, False, "bool")
@@ -471,18 +466,6 @@ def _where(b: Builder, out: list[Type], condition: Value, x: Value, y: Value) ->
 @row(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 def _masked_fill(b: Builder, out: list[Type], x: Value, mask: Value, value: Value | Number) -> Value:
     return b.where(mask, operand(b, value, x.dtype), x)
-
-
-@row(aten.nan_to_num.default)
-def _nan_to_num(
-    b: Builder, out: list[Type], x: Value, nan: float | None = None, high: float | None = None, low: float | None = None
-) -> Value:
-    if x.dtype not in FLOATS:
-        return x
-    limits = np.finfo(x.dtype)
-    y = b.where(b.op("IsNaN", x), b.scalar(nan or 0.0, x.dtype), x)
-    y = b.where(b.op("IsInf", x, detect_negative=0), b.scalar(float(limits.max) if high is None else high, x.dtype), y)
-    return b.where(b.op("IsInf", x, detect_positive=0), b.scalar(float(limits.min) if low is None else low, x.dtype), y)
 
 
 # --- three operands ---
