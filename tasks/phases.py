@@ -84,7 +84,7 @@ PHASES: dict[str, Phase] = {
         ),
         Phase(
             name="LayoutPlan",
-            version=36,
+            version=37,
             function="mlsdk.tasks.adapters:layout_plan",
             takes=("model.onnx", "signature.json", "placements.json"),
             gives=(

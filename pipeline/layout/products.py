@@ -393,7 +393,9 @@ def _schemes(
         rows_axes = grids.rows_in_powers_of_two(shape_c[:-1], (L1B, MAB))
         parts = (*_ALL, *_blocks(-(-n // EXTENT[L2B]), -1))
         whole = Scheme((*rows_axes, _blocks(k, -1)), last, _ALL)
-        columns = [(whole, Scheme((*rows_axes, lanes), last)) for lanes in (*_of_heads(planner, out, n), parts)]
+        columns = [
+            (whole, Scheme((*rows_axes, lanes), last)) for lanes in (*_of_heads(planner, out, n, rows_axes), parts)
+        ]
         shared = None if trans_a else _shared_rows(planner, a, shape_a)
         if shared is not None and fits(shared, found := Scheme((*shared.axes[:-1], parts), last)):
             columns.insert(0 if lies is None else 1, (shared, found))
@@ -577,30 +579,40 @@ def _rows_scheme(
 
 
 def _shared_rows(planner: Planner, a: str, shape: tuple[int, ...]) -> Scheme | None:
-    """The scheme in which A lies, if the L2Bs share k and hold the same rows: each part can be brought to all of them."""
+    """The scheme in which A lies, if the L2Bs share k and hold the same rows: each part can be brought to all of them. Heads of
+    an L2B may lie one after another, each with all rows, if all that fits LM."""
     scheme = planner.scheme_of(a)
     if scheme is None or scheme.copies or len(shape) < 2:
         return None
     last = len(shape) - 1
     digits = [d for d in scheme.axes[last] if d.n > 1]
     rows = [d for axis in scheme.axes[:last] for d in axis if d.n > 1]
-    if scheme.lane != last or [d.level for d in digits] not in ([L2B], [L2B, LOCAL]):
+    if scheme.lane != last or [d.level for d in digits] not in ([L2B], [L2B, LOCAL], [L2B, LOCAL, LOCAL]):
         return None
-    inner = digits[1:] and any(d.level == LOCAL and d.stride < digits[1].stride for d in rows)
-    return None if inner or any(d.level == L2B for d in rows) else scheme
+    among = [d.stride for d in rows if d.level == LOCAL]
+    apart = [d for d in digits[1:] if among and d.stride > min(among)]
+    if apart and scheme.addresses(planner.device_dtype(a)) * digits[0].n > BANK:
+        return None
+    between = any(d.stride < max(among) for d in apart)
+    return None if between or any(d.level == L2B for d in rows) else scheme
 
 
-def _of_heads(planner: Planner, out: str, n: int) -> list[tuple[Digit, ...]]:
-    """Columns over as many L2Bs as have whole heads, where what reads the result cuts it into these, and they do not fill all."""
-    found = []
+def _of_heads(planner: Planner, out: str, n: int, rows: tuple[tuple[Digit, ...], ...]) -> list[tuple[Digit, ...]]:
+    """Columns over as many L2Bs as have whole heads, where what reads the result cuts it into these and they do not lie so
+    anyway. Each head of an L2B has all rows behind each other, as the products of heads read them."""
+    top = 1 + max((d.stride for axis in rows for d in axis if d.level == LOCAL), default=0)
     for reader in planner.readers.get(out, ()):
         shape = planner.shape(reader.outputs[0])
-        if reader.op == "Reshape" and len(shape) > 2 and shape[-2] * shape[-1] == n and shape[-1] % BLOCK == 0:
-            each = -(-shape[-2] // EXTENT[L2B])
-            l2bs = shape[-2] // each
-            if EXTENT[L2B] // 2 < l2bs < EXTENT[L2B] and l2bs * each == shape[-2]:
-                found.append((Digit(l2bs, L2B, 1), *_blocks(each * shape[-1], -1)))
-    return found[:1]
+        if reader.op != "Reshape" or len(shape) < 3 or shape[-2] * shape[-1] != n or shape[-1] % BLOCK:
+            continue
+        each = -(-shape[-2] // EXTENT[L2B])
+        l2bs = shape[-2] // each
+        if l2bs <= EXTENT[L2B] // 2 or l2bs * each != shape[-2]:
+            continue
+        heads = (Digit(each, LOCAL, top),) if each > 1 else ()
+        if l2bs < EXTENT[L2B] or (each > 1 and top > 1):
+            return [(Digit(l2bs, L2B, 1), *heads, *_blocks(shape[-1], -1))]
+    return []
 
 
 def _summed(scheme_a: Scheme, k: int, n: int) -> Scheme | None:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import isqrt
+from math import isqrt, prod
 
 from mlsdk.device import spec
 from mlsdk.device.isa import model as m
@@ -154,7 +154,7 @@ class Product:
     @property
     def drains(self) -> bool:
         """Whether C may go in parts, while the next part is computed."""
-        whole = self.joined == "l2bm@0" and not self.summed and self.quarters is None
+        whole = self.joined == "l2bm@0" and not self.summed and self.quarters is None and self.merged == 1
         return whole and can_drain(self.c, self.tile, self.lw_group, self.groups, LB_TILES_SIZE)
 
     @property
@@ -202,8 +202,14 @@ def emit_gemm(call: Call) -> Asm:
         raise EmitError(f"{call.node.name}: each L2B has a part of A, which has to come from DRAM")
     tile = _tile(mode, rows, kb * max(1, len(parts)), nb, a, c, call)
     at_once = _at_once(tile, kb, max(1, len(parts)), a, call)
+    if _columns_apart(a) > 1 and min(tile, at_once) < rows:
+        raise EmitError(f"{call.node.name}: lanes of A that lie outside of the rows come at once, and do not fit LM")
     kb = -(-k // BLOCK) if parts else kb
     p = Product(mode, a, b, bias, c, call.batches, rows, kb, parts, nb, tile, k, at_once, quarters=sums)
+    if sums is None and call.batches == 1 and (apart := _columns_apart(c)) > 1:
+        if tile < rows:
+            raise EmitError(f"{call.node.name}: columns that lie outside of the rows go to DRAM once all rows are done")
+        p = replace(p, nb=nb // apart, merged=apart, one_a=True)
     forms = [p, replace(p, room=EVEN)] if p.drains else [p]
     forms += [replace(form, cut=p.short_piece) for form in forms if p.short_piece]
     if (together := _merged(call, p, shared)) is not None:
@@ -240,7 +246,7 @@ def _emitted(call: Call, p: Product, shared: bool) -> Asm:
         halves,
         half,
         p.bias is not None,
-        p.merged == 1,
+        p.merged == 1 or p.one_a,
         p.batches,
         p.fed_by_l1b,
         p.quartered,
@@ -268,6 +274,14 @@ def local_blocks(tensor: Tensor) -> int:
             if d.level == LOCAL:
                 n *= d.n
     return n
+
+
+def _columns_apart(c: Tensor) -> int:
+    """In how many parts the columns lie in LM, each with all rows: as heads do."""
+    scheme = c.scheme
+    assert scheme is not None
+    rows = [d.stride for axis, d in scheme.local if axis != scheme.lane]
+    return prod(d.n for axis, d in scheme.local if axis == scheme.lane and rows and d.stride > max(rows))
 
 
 def l2bs_of_lanes(tensor: Tensor) -> tuple[int, ...]:
@@ -435,11 +449,16 @@ def consecutive_rows(count: int, a_row: int, a_lane: int, c_base: int, c_row: in
 
 
 def _blocks_in_lm(p: Product, first: int, part: int, count: int) -> list[int]:
-    """The words of LM1 at which the lane blocks of `count` rows lie: row after row, block after block. The first is at
-    `first`; each of `p.parts` has taken `part` LW."""
+    """The words of LM1 at which the lane blocks of `count` rows lie: row after row, block after block, or those of a head with
+    all rows. The first is at `first`; each of `p.parts` has taken `part` LW."""
     local = local_blocks(p.a)
+    inner = local // _columns_apart(p.a)
+
+    def unit(row: int, block: int) -> int:
+        return block // inner * count * inner + row * inner + block % inner
+
     return [
-        first + 2 * (block // local * part + (row * local + block % local) * p.unit_a)
+        first + 2 * (block // local * part + unit(row, block % local) * p.unit_a)
         for row in range(count)
         for block in range(p.kb)
     ]

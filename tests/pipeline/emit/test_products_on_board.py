@@ -252,27 +252,32 @@ def test_batches_that_share_a_mab_are_not_padded_beyond_what_images_need(rows, d
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_l2bs_that_have_no_head_add_nothing_to_a_sum(dtype):
-    """Columns of 6 heads lie in 6 L2Bs; what the others hold is not part of the sum."""
+@pytest.mark.parametrize(("m", "heads", "way"), [(128, 6, 0), (200, 12, 0), (200, 12, 1)])
+def test_l2bs_that_have_no_head_add_nothing_to_a_sum(m, heads, way, dtype):
+    """Columns of 6 heads lie in 6 L2Bs; what the others hold is not part of the sum. Two heads of an L2B lie apart, each with all
+    its rows, where there are several."""
     rng = np.random.default_rng(11)
-    x, a, b = (rng.standard_normal(s).astype(np.float32) for s in ((128, 20), (20, 96), (96, 40)))
+    k = 16 * heads
+    x, a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((m, 20), (20, k), (k, 40), (k,)))
     nodes = (
-        Node("first", "Gemm", ("x", "a"), ("h",), {}),
+        Node("first", "Gemm", ("x", "a", "c"), ("h",), {}),
         Node("cut", "Reshape", ("h", "heads"), ("h6",), {}),
         Node("relu", "Relu", ("h6",), ("r6",), {}),
         Node("join", "Reshape", ("r6", "rows"), ("r",), {}),
         Node("second", "Gemm", ("r", "b"), ("y",), {}),
     )
-    constants = {"a": a, "b": b, "heads": np.array([128, 6, 16]), "rows": np.array([128, 96])}
-    shapes = {"x": (128, 20), "h": (128, 96), "h6": (128, 6, 16), "r6": (128, 6, 16), "r": (128, 96), "y": (128, 40)}
+    constants = {"a": a, "b": b, "c": c, "heads": np.array([m, heads, 16]), "rows": np.array([m, k])}
+    shapes = {"x": (m, 20), "h": (m, k), "h6": (m, heads, 16), "r6": (m, heads, 16), "r": (m, k), "y": (m, 40)}
     values = {name: Value(name, "float32", shape) for name, shape in shapes.items()}
     values |= {name: Value(name, str(data.dtype), data.shape) for name, data in constants.items()}
     graph = Graph("g", ("x",), ("y",), nodes, values, constants)
-    plan = compiled(graph, dtype, implementations={"Gemm": "Columns"})
-    assert [d.n for d in plan[0].values["h"].scheme.axes[1]][:1] == [6]
-    assert any(isinstance(s, Move) and s.mnemonic.startswith("mvr") for s in unroll(plan[2].statements))
+    plan = compiled(graph, dtype, implementations={"Gemm": "Columns"}, ways={"y": way})
+    assert [d.n for d in plan[0].values["h"].scheme.axes[1]] == ([6] if m == 128 else [6, 2])
+    moves = {s.mnemonic[:3] for s in unroll(plan[2].statements) if isinstance(s, Move)}
+    assert ("mvr" in moves) == (way == 0)
+    assert not any(p.node.op == "MNCoreLayoutSwitch" for p in plan[0].nodes)
     result, _ = execute_plan(graph, {"x": x}, *plan)
-    middle = np.maximum(x.astype(np.float64) @ a, 0).astype(np.float16 if dtype == "half" else np.float64)
+    middle = np.maximum(x.astype(np.float64) @ a + c, 0).astype(np.float16 if dtype == "half" else np.float64)
     check(result["y"], middle, b, np.zeros(1), dtype)
 
 
