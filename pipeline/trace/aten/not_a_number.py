@@ -1,5 +1,5 @@
-"""What asks for NaN. The board has none, so that where it would come from is asked, too: a quotient of two zeros, the softmax of a
-row that is masked completely, the logarithm of a negative number."""
+"""What asks for NaN. The board has none, so that where it would come from is asked, too: a quotient of two zeros, the softmax of
+a row that is masked completely, the logarithm of a negative number."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _of_quotient(b: Builder, node: Node) -> Value | None:
 
 def _of_softmax(b: Builder, node: Node) -> Value:
     x = b.values[node.inputs[0]]
-    return b.op("IsInf", b.op("ReduceMax", x, b.ints([node.attrs["axis"]]), keepdims=1))
+    return b.op("IsInf", b.op("ReduceMax", x, b.constant(np.array([node.attrs["axis"]], np.int64)), keepdims=1))
 
 
 def _below_zero(b: Builder, node: Node) -> Value:
