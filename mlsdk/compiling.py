@@ -160,6 +160,7 @@ def compile_call(
     return _compile(context, traced, codegen_dir, request, label_of(function))
 
 
+@rarely_collected()
 def _compile(
     context: Context, traced: Callable[..., Traced], codegen_dir: str | os.PathLike[str], request: Request, label: str
 ) -> CompiledFunction:
@@ -172,7 +173,7 @@ def _compile(
             entry.check_not_replaced()
         # A transfer that is still to read its source must not see the marks that a trace leaves on tensors.
         context._session.loader.barrier()
-        with _TRACING, events.span("compile", f"{name}: trace"), _versions_kept(context), rarely_collected():
+        with _TRACING, events.span("compile", f"{name}: trace"), _versions_kept(context):
             registry = context.registry
             registry.follow_optimizers()
             live = live_in_a_trace(registry.optimizers.values(), lambda tensor: registry.find(tensor) is not None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mlsdk.compiled import CompiledAutomap, CompiledFunction
 from mlsdk.labels import short
 from mlsdk.pipeline.ir.signature import Signature
+from mlsdk.pipeline.ops.garbage import rarely_collected
 from mlsdk.registry import Entry, Private, bind
 from mlsdk.runtime import events
 from mlsdk.runtime.iospec import IOSpec
@@ -52,6 +53,7 @@ def load_codegen_dir(context: Context, path: str | os.PathLike[str]) -> Compiled
         return _load(context, lambda one: files[one].read_bytes() if one in files else b"", directory, name)
 
 
+@rarely_collected()
 def _load(context: Context, read: Read, directory: Path, name: str) -> CompiledFunction:
     session = context._session
     with events.span("load", f"{name}: load"):

@@ -84,7 +84,7 @@ class Application:
             at += len(blob)
         header = {
             "signature": json.loads(self.signature.to_json()),
-            "program": json.loads(self.program.to_json()),
+            "program": self.program.to_data(),
             "values": {name: _placement_to_json(p) for name, p in self.values.items()},
             "host": {marker: _host_to_json(h) for marker, h in self.host.items()},
             "data": entries,
@@ -110,7 +110,7 @@ class Application:
                 filled[segment] = np.frombuffer(blobs[at : at + size], "<u8").reshape(groups, -1)
             return cls(
                 Signature.from_json(json.dumps(header["signature"])),
-                Program.from_json(json.dumps(header["program"]).encode()),
+                Program.from_data(header["program"]),
                 {name: _placement(p) for name, p in header["values"].items()},
                 filled,
                 header["facts"],
