@@ -11,19 +11,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import spec
-from ..engine.machine import Machine, RunStats
 from ..errors import DeviceBusy, DeviceClosed, DeviceError, DeviceReset, ExecutionError
 from ..isa import model as m
 from ..memory.dram import Fill, PagedMemory
+from ..memory.state import State
 from . import names
 from .files import BoardFiles
 from .lock import Lock
 from .storage import open_memories
+
+if TYPE_CHECKING:
+    from ..engine.machine import Machine, RunStats
 
 
 class Board:
@@ -33,12 +38,13 @@ class Board:
         self,
         name: str,
         index: int | None,
-        machine: Machine,
+        state: State,
         files: BoardFiles | None = None,
         lock: Lock | None = None,
         epoch: int = 0,
+        clock_hz: float = spec.CLOCK_HZ,
     ) -> None:
-        self.name, self.index, self.machine = name, index, machine
+        self.name, self.index, self.state, self.clock_hz = name, index, state, clock_hz
         self._files, self._lock, self._epoch = files, lock, epoch
         self._pid, self._open, self._cancelled = os.getpid(), True, False
         self._check()
@@ -93,6 +99,15 @@ class Board:
     ) -> None:
         self.close()
 
+    @cached_property
+    def machine(self) -> Machine:
+        """What runs programs, made for the first one: its kernels take a while to load, and who compiles only needs none."""
+        from ..engine.machine import Machine
+
+        machine = Machine(state=self.state)
+        machine.clock_hz = self.clock_hz
+        return machine
+
     # --- work --------------------------------------------------------------------------------------------------------
     def run(
         self,
@@ -112,19 +127,19 @@ class Board:
 
     def write_dram(self, group: int, address: int, data: np.ndarray) -> None:
         """Writes uint64 LWs to DRAM of a group, from `address` (LW)."""
-        self._write(self.machine.state.dram, "DRAM", spec.DRAM_LW, group, address, data)
+        self._write(self.state.dram, "DRAM", spec.DRAM_LW, group, address, data)
 
     def read_dram(self, group: int, address: int, count: int) -> np.ndarray:
         """uint64 [count]: a copy of DRAM of a group."""
-        return self._read(self.machine.state.dram, "DRAM", spec.DRAM_LW, group, address, count)
+        return self._read(self.state.dram, "DRAM", spec.DRAM_LW, group, address, count)
 
     def write_pdm(self, group: int, address: int, data: np.ndarray) -> None:
         """Writes uint64 LWs to PDM of a group, from `address` (LW)."""
-        self._write(self.machine.state.pdm, "PDM", spec.PDM_LW, group, address, data)
+        self._write(self.state.pdm, "PDM", spec.PDM_LW, group, address, data)
 
     def read_pdm(self, group: int, address: int, count: int) -> np.ndarray:
         """uint64 [count]: a copy of PDM of a group."""
-        return self._read(self.machine.state.pdm, "PDM", spec.PDM_LW, group, address, count)
+        return self._read(self.state.pdm, "PDM", spec.PDM_LW, group, address, count)
 
     def _write(
         self, memories: list[PagedMemory], what: str, size: int, group: int, address: int, data: np.ndarray
@@ -159,7 +174,7 @@ def open_board(device: str, timeout: float = 0.0) -> Board:
     Raises DeviceNotFound, DeviceBusy (after `timeout` seconds) or DeviceStateError.
     """
     if device == "emu2":
-        return Board("emu2", None, Machine())
+        return Board("emu2", None, State())
     known = names.board_names()
     which = names.check_device(device).partition(":")[2]
     if which != "auto":
@@ -180,12 +195,11 @@ def _open(index: int, name: str, timeout: float) -> Board:
     try:
         record = files.fill()
         fill = Fill(record["kind"], record["value"])
-        machine = Machine(*open_memories(files, fill))
-        machine.clock_hz = files.clocks()["core"] * 1e6
+        state = State(*open_memories(files, fill))
         if record["on_chip"]:
-            machine.state.fill_on_chip(fill)
+            state.fill_on_chip(fill)
             files.write_fill({**record, "on_chip": False})
-        return Board(name, index, machine, files, lock, epoch)
+        return Board(name, index, state, files, lock, epoch, files.clocks()["core"] * 1e6)
     except BaseException:
         lock.release()
         raise

@@ -72,9 +72,13 @@ class Machine:
     """One emulated chip. Not thread-safe: a board runs one program at a time."""
 
     def __init__(
-        self, dram: list[PagedMemory] | None = None, pdm: list[PagedMemory] | None = None, strict: bool = False
+        self,
+        dram: list[PagedMemory] | None = None,
+        pdm: list[PagedMemory] | None = None,
+        strict: bool = False,
+        state: State | None = None,
     ) -> None:
-        self.state = State(dram, pdm)
+        self.state = state or State(dram, pdm)
         self.strict = strict
         self.source = ""  # the text of the program, from which strict mode knows columns
         self.mask_setting: tuple[int, str, bool] = (0, "", False)
