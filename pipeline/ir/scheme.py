@@ -98,6 +98,15 @@ class Scheme:
 
     def layout(self, dtype: str) -> Layout:
         """The layout of this scheme for a device dtype."""
+        if dtype not in self._layouts:
+            self._layouts[dtype] = self._layout(dtype)
+        return self._layouts[dtype]
+
+    @cached_property
+    def _layouts(self) -> dict[str, Layout]:
+        return {}
+
+    def _layout(self, dtype: str) -> Layout:
         strides, unit = self.unit_strides(), self.unit_lw(dtype)
         axes = []
         for a, axis in enumerate(self.axes):

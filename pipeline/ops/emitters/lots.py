@@ -123,7 +123,12 @@ class Lots:
         self.per, self.grain = PER_LW[self.dtype], move.result.granule
         self.most = max(1, MOST.get(self.dtype, MOST_OTHERS) // self.grain)
         self.near, self.lines, self.large = NEAREST[0], LINES[0], False
+        self._read: dict[
+            tuple[int, int], tuple[np.ndarray, Taken]
+        ] = {}  # what granules take, while others ask for them again
+        self.choosing = True
         self._choose()
+        self.choosing = False
 
     def stages(self) -> Iterator[Stage]:
         """Of all lots. Two that read different groups' DRAM only come at once, so that more DRAMs are at work."""
@@ -236,9 +241,12 @@ class Lots:
         return known[size], size
 
     def _measured(self, at: int, count: int) -> Lot:
-        granules = np.sort(self.order.addresses[at : at + count])
-        addresses = (granules[:, None] + np.arange(self.grain)).reshape(-1)
-        taken = self._taken(*self.move.at(addresses))
+        if (at, count) not in self._read:
+            granules = np.sort(self.order.addresses[at : at + count])
+            addresses = (granules[:, None] + np.arange(self.grain)).reshape(-1)
+            self._read = self._read if self.choosing else {}
+            self._read[at, count] = addresses, self._taken(*self.move.at(addresses))
+        addresses, taken = self._read[at, count]
         kinds = kinds_of(self.move.sources, taken.place, self.move.pes, self.near, self.lines)
         needed = taken.filled.any() or (self.clean and taken.empty.any()) or room(kinds, SLOTS) > 1
         return Lot(addresses, taken, kinds, SLOTS - SPARED if needed else SLOTS)
