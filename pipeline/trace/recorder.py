@@ -192,7 +192,14 @@ def physical(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     return aten.conj_physical.default, args
 
 
+def without_switches(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """How torch.jit.trace writes a convolution: with switches for cuDNN behind the arguments."""
+    return aten.convolution.default, args[:9]
+
+
 REWRITES = {
+    aten._convolution.default: without_switches,
+    aten._convolution.deprecated: without_switches,
     aten.native_batch_norm.default: honest_batch_norm,
     aten.masked_select.default: by_index,
     aten._conj.default: physical,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,7 +71,10 @@ def _eager() -> Iterator[None]:
     if "torch._dynamo" not in sys.modules:  # then nothing is compiled, and loading it takes a second
         yield
     else:
-        with torch.compiler.set_stance("force_eager"):
+        with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", "Using `torch.compile", UserWarning
+            )  # about our hooks, which see modules called
             yield
 
 

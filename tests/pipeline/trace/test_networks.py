@@ -372,7 +372,12 @@ def test_transform(name):
 MODULES = {
     "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
     "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)).eval(),
-    "script": lambda: torch.jit.trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), x34),
+    "script": lambda: torch.jit.trace(
+        nn.Sequential(
+            nn.Linear(4, 4), nn.Unflatten(1, (2, 2)), nn.Conv1d(2, 3, 2), nn.ReLU(), nn.ConvTranspose1d(3, 1, 2)
+        ),
+        x34,
+    ),
 }
 
 
