@@ -114,10 +114,12 @@ def _belady(problem: Problem, genes: Genes, made: Sequence[_Made]) -> list[Stay]
     order, items = genes.order, problem.items
     for position, turn in enumerate(order):
         for m in at.get(position, ()):
-            chosen = _wanted(problem, genes, m, [(s.bank, coming[0][0], items[s.item].grains) for s, coming in live])
+            chosen = _wanted(
+                problem, genes, m, lambda: [(s.bank, coming[0][0], items[s.item].grains) for s, coming in live]
+            )
             if chosen is not None:
                 live.append(chosen)
-        for bank in (0, 1):
+        for bank in (0, 1) if live else ():
             room = problem.room[turn][bank]
             here = [entry for entry in live if entry[0].bank == bank]
             used = sum(items[s.item].grains for s, _ in here)
@@ -151,7 +153,7 @@ def _pays(problem: Problem, order: Sequence[int], stay: Stay) -> bool:
 
 
 def _wanted(
-    problem: Problem, genes: Genes, m: _Made, live: Sequence[tuple[int, int, int]]
+    problem: Problem, genes: Genes, m: _Made, live: Callable[[], Sequence[tuple[int, int, int]]]
 ) -> tuple[Stay, list[tuple[int, int]]] | None:
     """An item in the LM where it saves most, or in the other one if only that has room beside `live` (LM, last use, grains);
     with its uses there in reverse."""
@@ -160,10 +162,11 @@ def _wanted(
     found = [(gain, at, bank) for gain, at, bank in gains if gain is not None and gain > 0]
     if not found:
         return None
-    if m.item not in genes.banks:
-        found.sort(reverse=True)
-        found.sort(key=lambda f: not _fits(problem, genes.order, m, f[2], live))
     bank = found[0][2]
+    if m.item not in genes.banks and len(found) > 1:
+        preferred = [bank for _, _, bank in sorted(found, reverse=True)]
+        there = live()
+        bank = next((bank for bank in preferred if _fits(problem, genes.order, m, bank, there)), preferred[0])
     uses = [
         (p, i)
         for p, i in m.uses
