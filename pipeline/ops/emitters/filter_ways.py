@@ -155,8 +155,8 @@ class Pass:
             for start in range(mine.start, mine.stop, each):
                 first = max(mine.start, min(start, mine.stop - each))
                 found += [
-                    Item(tap, channel, first, mine.stop)
-                    for tap in product(*(range(size) for size in self.sizes.kernel))
+                    Item((row, column), channel, first, mine.stop)
+                    for row, column in product(range(self.sizes.kernel[0]), range(self.sizes.kernel[1]))
                 ]
         return tuple(found)
 
