@@ -263,6 +263,8 @@ class Recorder(TorchDispatchMode):
             return 0  # the mathematical form: the fused ones differ for rows that are masked completely
         if func in REWRITES:
             func, args = REWRITES[func](func, args)
+        if args and isinstance(args[0], (int, float)) and isinstance(func._schema.arguments[0].type, torch.TensorType):
+            args = self._as_tensors(func, args)
         if func in INDEXED:
             args = (args[0], self.unmasked(args[1]), *args[2:])
         if func is aten.as_strided.default:
@@ -420,6 +422,14 @@ class Recorder(TorchDispatchMode):
             what = "as_strided of a tensor that has no memory of its own for each element"
             raise self.misuse(TraceError, what, "copy it first: .contiguous()")
         return whole, size, stride, shadow.elem.storage_offset() if offset is None else offset
+
+    def _as_tensors(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Numbers in the place of tensors, as which torch hands over the constants of a script."""
+        kinds = [isinstance(argument.type, torch.TensorType) for argument in func._schema.arguments]
+        return tuple(
+            self.literal(torch.as_tensor(arg)) if tensor and isinstance(arg, (int, float)) else arg
+            for tensor, arg in zip(kinds, args)
+        )
 
     def literal(self, tensor: torch.Tensor) -> Shadow:
         """The Shadow of a tensor that the function made from Python numbers."""

@@ -369,7 +369,15 @@ def test_transform(name):
     agree(TRANSFORMS[name], x34)
 
 
+class Sizes(nn.Module):
+    def forward(self, a):
+        rows, columns = a.shape
+        return a.reshape(rows * columns // 2, -1) * columns**0.5 + torch.arange(rows * columns // 2)[:, None] / rows
+
+
 MODULES = {
+    "script of sizes": lambda: torch.jit.trace(Sizes(), x34),
+    "script of attention": lambda: torch.jit.trace(nn.TransformerEncoderLayer(4, 2, 8).eval(), x34, check_trace=False),
     "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
     "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)).eval(),
     "script": lambda: torch.jit.trace(
