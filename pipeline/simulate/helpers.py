@@ -23,6 +23,7 @@ from mlsdk.pipeline.simulate.simulate import measure
 
 #: seconds after which others are asked, nodes that have to be left then, and nodes that one takes at a time
 PATIENCE, LEAST, PIECE = 0.3, 8, 2
+START = 1.0  # seconds of work that have to be left before processes are started: each takes about that to be there
 OFTEN = 0.5  # seconds between two words about how far it is
 
 
@@ -62,7 +63,9 @@ class Processes:
                 if self.tell is not None and time.perf_counter() - told > OFTEN:
                     told = time.perf_counter()
                     self.tell(f"node {len(found)} of {len(questions)} counted")
-                if not threads and self.most > 1 and len(left) >= LEAST and time.perf_counter() - started > PATIENCE:
+                spent = time.perf_counter() - started
+                others = not threads and self.most > 1 and len(left) >= LEAST and spent > PATIENCE
+                if others and (self._started or spent / len(found) * len(left) > START):
                     threads = [
                         threading.Thread(target=_asked, args=(process, questions, values, left, found), daemon=True)
                         for process in self._running()
