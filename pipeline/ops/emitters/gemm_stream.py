@@ -28,6 +28,7 @@ from mlsdk.pipeline.ops.emitters.transfer import LINE, Range, Tensor, start_down
 BETWEEN = 16  # PE steps, about, from the last product of a piece to the first of the next
 PIECE_STEPS = 640  # PE steps of a piece, about: pieces are written out in full
 BIAS_WORDS = 256  # of GRF0
+MOST_APART = 4  # moves of a piece that have tags of their own for the first two
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,11 @@ class Weights:
         most = (half // widen if b.home is None else RING) // mode.block_lw
         self.pieces = list(self._cut(row_groups, min(cut or most, most), with_bias))
         moves = max(len(self._runs(piece)) for piece in self.pieces)
-        self.tags = [tuple(asm.tag_reserved() for _ in range(moves * b.image.l2bs_used)) for _ in (0, 1)]
+        moves *= b.image.l2bs_used
+        self.tags = [tuple(asm.tag_reserved() for _ in range(moves)) for _ in (0, 1)]
+        # The first two pieces have tags that no loop raises again, so that their moves may start while nodes before compute.
+        apart = asm.depth == 0 and b.home is None and moves <= MOST_APART
+        self.first = [tuple(asm.tag_reserved() for _ in range(moves)) for _ in (0, 1)] if apart else self.tags
         self.stay = b.home is None and len(self.pieces) <= 2 and matrices == 1
         self._flying: set[int] = set()  # pieces of staying weights that were not waited for yet
         self._brought: set[int] = set()  # that were started
@@ -127,7 +132,7 @@ class Weights:
         if self.b.home is not None:
             return
         image, at = self.b.image, self.halves[index % 2]
-        tags = iter(self.tags[index % 2])
+        tags = iter(self._tags(index))
         for first, blocks in self._runs(self.pieces[index]):
             mine = tuple(next(tags) for _ in range(image.l2bs_used))
             if self.quartered:
@@ -149,9 +154,12 @@ class Weights:
         size = -(-blocks * self._block // LINE) * LINE
         self.asm.move("mvb4", src, m.Operand(m.L2BM, lc, m.LW), size, tag)
 
+    def _tags(self, index: int) -> tuple[int, ...]:
+        return (self.first if index < 2 and self.asm.depth == 0 else self.tags)[index % 2]
+
     def _waits(self, index: int) -> tuple[int, ...]:
         """Tags of a piece's moves."""
-        return self.tags[index % 2][: len(self._runs(self.pieces[index])) * self.b.image.l2bs_used]
+        return self._tags(index)[: len(self._runs(self.pieces[index])) * self.b.image.l2bs_used]
 
     def settle(self) -> None:
         """Weights that stay are there; before a loop around `run`."""
@@ -188,6 +196,8 @@ class Weights:
         index = drained = 0
         while index < len(self.pieces):
             length, repeat = self._loop(index, rows, period, drain)
+            if index < period and self.asm.depth == 0 and self.first is not self.tags:
+                repeat = 0
             if drain is not None and repeat > 1:
                 if drained < self._group(index):
                     drain.take(drained, self._group(index) - drained)
