@@ -28,7 +28,8 @@ from mlsdk.pipeline.ops.emitters.transfer import LINE, Range, Tensor, start_down
 BETWEEN = 16  # PE steps, about, from the last product of a piece to the first of the next
 PIECE_STEPS = 640  # PE steps of a piece, about: pieces are written out in full
 BIAS_WORDS = 256  # of GRF0
-MOST_APART = 4  # moves of a piece that have tags of their own for the first two
+EARLY = 4  # pieces of weights that may come while nodes before compute, at most
+EARLY_MOVES = 12  # moves of these, at most
 
 
 @dataclass(frozen=True)
@@ -77,9 +78,9 @@ class Weights:
         moves = max(len(self._runs(piece)) for piece in self.pieces)
         moves *= b.image.l2bs_used
         self.tags = [tuple(asm.tag_reserved() for _ in range(moves)) for _ in (0, 1)]
-        # The first two pieces have tags that no loop raises again, so that their moves may start while nodes before compute.
-        apart = asm.depth == 0 and b.home is None and moves <= MOST_APART
-        self.first = [tuple(asm.tag_reserved() for _ in range(moves)) for _ in (0, 1)] if apart else self.tags
+        # The first pieces have tags that no loop raises again, so that their moves may start while nodes before compute.
+        apart = min(EARLY, len(self.pieces), EARLY_MOVES // moves) if asm.depth == 0 and b.home is None else 0
+        self.first = [tuple(asm.tag_reserved() for _ in range(moves)) for _ in range(apart)]
         self.stay = b.home is None and len(self.pieces) <= 2 and matrices == 1
         self._flying: set[int] = set()  # pieces of staying weights that were not waited for yet
         self._brought: set[int] = set()  # that were started
@@ -155,7 +156,7 @@ class Weights:
         self.asm.move("mvb4", src, m.Operand(m.L2BM, lc, m.LW), size, tag)
 
     def _tags(self, index: int) -> tuple[int, ...]:
-        return (self.first if index < 2 and self.asm.depth == 0 else self.tags)[index % 2]
+        return self.first[index] if index < len(self.first) and self.asm.depth == 0 else self.tags[index % 2]
 
     def _waits(self, index: int) -> tuple[int, ...]:
         """Tags of a piece's moves."""
@@ -196,7 +197,7 @@ class Weights:
         index = drained = 0
         while index < len(self.pieces):
             length, repeat = self._loop(index, rows, period, drain)
-            if index < period and self.asm.depth == 0 and self.first is not self.tags:
+            if index < -(-len(self.first) // period) * period and self.asm.depth == 0:
                 repeat = 0
             if drain is not None and repeat > 1:
                 if drained < self._group(index):
