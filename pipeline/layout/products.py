@@ -176,7 +176,8 @@ def _placed_product(
             blocks = -(-k // BLOCK)
         mode = _weights_mode(planner, out, b, trans_b, mode, _rows(scheme_c, rank - 1, batch))
         layout_b = weights_layout(
-            mode, blocks * BLOCK, n, n_digits=(sums or scheme_c).axes[-1], batch=batch_subs, n_first=trans_b, copied=copied,
+            mode, blocks * BLOCK, (sums or scheme_c).extents[-1],  # as many outputs as C has room for
+            n_digits=(sums or scheme_c).axes[-1], batch=batch_subs, n_first=trans_b, copied=copied,
             k_digits=scheme_a.axes[rank - 1] if sums is not None else (),
         )  # fmt: skip
         if not batch and grids.in_pairs(scheme_c):

@@ -169,6 +169,15 @@ def test_large_products_take_no_more_steps_than_they_did(m, k, n, dtype, most):
     assert steps_of(graph, dtype) <= most
 
 
+def test_a_factor_of_few_columns_is_as_wide_as_the_result():
+    """Whose rows end where an image may be cut; blocks beyond the factor's ended in moves of nothing."""
+    from mlsdk.device.isa.checks import check as problems
+
+    shapes = {"a": ("float32", (9, 16384)), "b": ("float32", (16384, 32))}
+    program = compiled(graph_of("MatMul", shapes, {"y": ("float32", (9, 32))}), "mixed")[2]
+    assert not [d for d in problems(program.statements) if d.severity == "error"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("m", "k", "n", "dtype"), [(5, 17000, 3, "float"), (2, 33000, 17, "mixed"), (1030, 70, 8200, "half")]
