@@ -85,3 +85,17 @@ def test_what_asks_for_nan_finds_where_it_would_come_from(any_context, tmp_path)
     results = any_context.compile(function, inputs, tmp_path / "f")(inputs)
     for key, wanted in function(inputs).items():
         torch.testing.assert_close(results[key].cpu(), wanted, rtol=1e-6, atol=1e-6, msg=key)
+
+
+def test_rows_of_planes_beside_padded_ones(context, tmp_path):
+    """A softmax along the columns of a plane: rows of both lanes of a word, some of them padding, meet in one step."""
+    filters = torch.linspace(-1, 1, 36).reshape(4, 1, 3, 3)
+
+    def function(inputs):
+        plane = torch.nn.functional.conv2d(inputs["x"], filters, groups=4, padding=1)
+        return {"softmax": plane.softmax(3), "log": plane.log_softmax(3), "most": plane.amax(3), "sum": plane.sum(3)}
+
+    inputs = {"x": torch.linspace(-2, 3, 4 * 9 * 5).reshape(1, 4, 9, 5)}
+    results = context.compile(function, inputs, tmp_path / "f")(inputs)
+    for key, wanted in function(inputs).items():
+        torch.testing.assert_close(results[key].cpu(), wanted, rtol=1e-5, atol=1e-6, msg=key)

@@ -124,7 +124,9 @@ class Argument:
             if any(p != FULL for _, (_, p, _) in column):
                 assert self.masks is not None
                 item = column[0][1][2]
-                asm.pe(f"ipassa {self.masks.operand([p for _, (_, p, _) in column], item, self.patterns)} $omr2")
+                asm.pe(
+                    f"ipassa {self.masks.operand([p for _, (_, p, _) in column], [item] * len(column), self.patterns)} $omr2"
+                )
                 asm.pe(f"ipassa $ls{CONST + 6} $omr1")  # not zero: flag 0
                 guard = "/$imr2"
             load = form.load(form.compute != "int")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlsdk.errors import EmitError
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.rows import FULL, Masks
 from mlsdk.pipeline.ops.emitters.transfer import Tensor
@@ -118,10 +117,8 @@ def fold(
     if not plain and not goes_on:
         asm.pe(f"lpassa {neutral} {acc}")
     for column in masked:
-        if len({item for _, _, item in column}) > 1:
-            raise EmitError("lanes of different items meet in one step")
         assert masks is not None
-        asm.pe(f"ipassa {masks.operand([p for _, p, _ in column], column[0][2], patterns)} $omr1")
+        asm.pe(f"ipassa {masks.operand([p for _, p, _ in column], [item for *_, item in column], patterns)} $omr1")
         x = form.operand(space, [w for w, _, _ in column])
         if form.narrow and not rule.mau:
             asm.pe(f"fvpassa {x} $nowrite")

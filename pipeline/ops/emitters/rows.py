@@ -145,10 +145,10 @@ class Masks:
     items: int
     symbol: str = ""
 
-    def operand(self, patterns: Sequence[int], item: int, count: int) -> str:
-        """Of four cycles; FULL stands behind the last pattern, nothing (all padding) behind that."""
+    def operand(self, patterns: Sequence[int], items: Sequence[int], count: int) -> str:
+        """Of four cycles, with the item of each; FULL stands behind the last pattern, nothing (all padding) behind that."""
         words = []
-        for p in patterns:
+        for p, item in zip(patterns, items):
             number = count if p == FULL else count + 1 if p == NOTHING else p
             words.append(self.word + 2 * (number * self.items + item))
         return vec(m.GRF1, words, 2)

@@ -160,7 +160,9 @@ class Softmax:
             masked = any(p != FULL for _, p, _ in column)
             if masked:
                 assert self.masks is not None
-                asm.pe(f"ipassa {self.masks.operand([p for _, p, _ in column], column[0][2], self.patterns)} $omr1")
+                asm.pe(
+                    f"ipassa {self.masks.operand([p for _, p, _ in column], [item for *_, item in column], self.patterns)} $omr1"
+                )
             asm.pe(f"{add} {x} -{maximum} $nowrite")
             self.table.run(asm, EXP[self.form.compute], "$mauf", x)
             asm.pe(f"{add} {total} $aluf {total}{'/$imr1' if masked else ''}")
