@@ -199,6 +199,7 @@ def _judged(passed: Mapping[int, State], options: LayoutOptions, told: list[Even
     if options.judge is None:
         return passed[last]
     less = {max(n for n in passed if n <= trials) for trials in TRIALS.values() if 0 < trials < options.trials}
+    less.add(0)
     if not less - {last}:
         told.append(Event("trials", "", "less effort would have found the same"))
         return passed[last]
