@@ -8,6 +8,7 @@ PRODUCTS = {
     "hs": "products of halves; weights in single, made halves on their way",
     "hm": "as hs, with weights that lie across the MABs, where a training step updates them",
     "ht": "as h, with weights read across (transposed on their way)",
+    "hx": "as h, with computed weights read across (transposed on their way)",
     "hst": "as hm, with weights read across (transposed on their way)",
     "f": "products of singles",
     "d": "products of doubles",

@@ -234,7 +234,7 @@ def test_each_way_to_multiply_has_a_meaning():
     assert emitters.PRODUCTS.keys() == MODES.keys()
     assert {ON_HOST, VIEW} <= emitters.EMITTERS.keys()
     crossed = {name for name in MODES if "across (transposed" in emitters.meaning(f"gemm:{name}")}
-    assert crossed == {name for name, mode in MODES.items() if mode.crossed}
+    assert crossed == {name for name, mode in MODES.items() if mode.across}
     assert (
         emitters.meaning("elementwise:Add") == emitters.EMITTERS["elementwise"] != emitters.meaning("elementwise:fused")
     )

@@ -156,8 +156,8 @@ def shared_out(tensors: Sequence[Tensor]) -> tuple[list[Tensor], dict[int, Turns
     form = Seen if len(kinds) == 1 else Quartered
     if (first.mab_spread and first.l1b_spread) or not kinds <= {PER_LW["half"], PER_LW["single"]} and len(kinds) > 1:
         return as_they_are
-    if form is Quartered and (first.mab_spread or first.l1b_spread):
-        return as_they_are
+    if form is Quartered and (first.mab_spread or first.l1b_spread or main is None or main.lane is None):
+        return as_they_are  # without lanes a unit is one element, a long word of halves and of singles
     image = form(first.layout, first.dtype, first.shape)
     lw = Scheme((), 0).unit_lw(first.dtype)
     units = -(-image.addresses // lw)
