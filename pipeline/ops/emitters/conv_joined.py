@@ -32,7 +32,6 @@ from mlsdk.pipeline.ops.emitters.window import (
     LC_ROWS,
     MABS,
     PATCH_LIMIT,
-    Columns,
     Incoming,
     Patch,
     Rows,
@@ -129,14 +128,14 @@ def choose(name: str, window: Window, mode: Mode, x: str, y: str) -> tuple[int, 
         if columns > MOST_COLUMNS or (rest and -(-rest // 4) * 4 < least):
             continue
         for rows in range(min(L1BS, window.y.rows), 0, -1):
-            share = Share(window, Columns(0, columns), mode.floats, rows)
-            first, last = share.loaded
+            shares = [Share(window, segment, mode.floats, rows) for segment in windows.segments(window, columns)]
+            widest = max(last - first for first, last in (share.loaded for share in shares))
             if (
                 window.slot_rows(rows) * slot + rows * (out + sums_lw(window, columns)) <= LC_FREE - LC_ROWS
-                and share.size <= PATCH_LIMIT
-                and share.groups * mode.acc_words <= gemm_pipeline.BIAS
-                and share.groups * window.y.blocks * 4 * LW <= SUMS_LW
-                and -(-(-(-(last - first) // 4) * 16 * lw_x) // LINE) * LINE <= LB_ROWS_SIZE // 2
+                and max(share.size for share in shares) <= PATCH_LIMIT
+                and shares[0].groups * mode.acc_words <= gemm_pipeline.BIAS
+                and shares[0].groups * window.y.blocks * 4 * LW <= SUMS_LW
+                and -(-(-(-widest // 4) * 16 * lw_x) // LINE) * LINE <= LB_ROWS_SIZE // 2
             ):
                 return rows, columns
     raise EmitError(f"{name}: {window.x.blocks} blocks do not fit the L1Bs that share them")

@@ -248,7 +248,7 @@ def _segment_columns(window: Window, unit: int, lw_x: int, lw: int, most_groups:
             and columns <= 4 * MABS * most_groups
             and columns * 4 * lw <= LB_ROWS_SIZE
             and (rest == 0 or -(-rest // 4) * 4 >= least)
-            and Patch(window, Columns(0, columns), unit).size <= PATCH_LIMIT
+            and max(Patch(window, segment, unit).size for segment in segments(window, columns)) <= PATCH_LIMIT
         ):
             return columns
     return None

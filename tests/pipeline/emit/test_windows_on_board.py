@@ -72,6 +72,13 @@ def test_windows_that_meet_borders_only(dtype):
     convolve(x, w, b, (1, 3), (0, 1), dtype=dtype)
 
 
+@pytest.mark.parametrize("width", [28, 30])
+def test_segments_that_begin_inside_of_a_row_fit_lm(width):
+    """They may load some columns more than the first one, which begins with a border."""
+    x, w, b = arrays(10, (1, 128, 5, width), (16, 128, 3, 3), (16,))
+    convolve(x, w, b, 1, 1, dtype="double")
+
+
 @pytest.fixture
 def shared_out(monkeypatch):
     """Convolutions whose channels the L1Bs share wherever they can; counts them."""
