@@ -16,9 +16,10 @@ position in the long word (4 halves, 2 singles or integers, 1 double).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -49,6 +50,32 @@ class Sub:
     @property
     def span(self) -> int:
         return (self.n - 1) * self.stride
+
+
+class _Counted(Protocol):
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def level(self) -> str: ...
+
+    @property
+    def stride(self) -> int: ...
+
+
+D = TypeVar("D", bound=_Counted)
+
+
+def merged(digits: Sequence[D], apart: str | None = None) -> list[D]:
+    """Neighbouring digits as one where they count on, but for those at the level `apart`."""
+    found: list[D] = []
+    for d in digits:
+        last = found[-1] if found else None
+        if last is not None and last.level == d.level != apart and last.stride == d.n * d.stride:
+            found[-1] = replace(last, n=last.n * d.n, stride=d.stride)  # type: ignore[type-var]
+        else:
+            found.append(d)
+    return found
 
 
 @dataclass(frozen=True)

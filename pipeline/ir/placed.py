@@ -7,7 +7,6 @@ those of the Graph. The data of constants stay in the Graph: a placed constant n
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from mlsdk.pipeline.ir.graph import Attr, Node
 from mlsdk.pipeline.ir.image import Image
 from mlsdk.pipeline.ir.layout import Layout
 from mlsdk.pipeline.ir.scheme import Digit, Scheme
+from mlsdk.pipeline.ir.written import Written
 
 #: what the padding of a value holds: zeros; zeros in the lanes beyond the lane axis, elsewhere anything; anything
 ZERO, LANES, ANY = "zero", "lanes", "any"
@@ -80,7 +80,7 @@ class PlacedNode:
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placed(Written):
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -98,16 +98,8 @@ class Placed:
 
     # ---- text form --------------------------------------------------------------------------------------------
 
-    def to_json(self) -> bytes:
-        """Canonical JSON; nodes' sources and scopes are not part of it."""
-        return (json.dumps(self._data(), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-    @cached_property
-    def digest(self) -> str:
-        """Of what `to_json` holds."""
-        return hashlib.sha256(json.dumps(self._data(), sort_keys=True).encode()).hexdigest()
-
     def _data(self) -> dict[str, Any]:
+        """Nodes' sources and scopes are not part of it."""
         return {
             "name": self.name,
             "inputs": self.inputs,

@@ -11,16 +11,15 @@ chip: a slot in `pdm` is a place in each group's PDM, whose address is known.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from mlsdk.pipeline.ir.graph import Node
 from mlsdk.pipeline.ir.placed import LOAD, Placed, PlacedNode
+from mlsdk.pipeline.ir.written import Written
 
 INPUT, OUTPUT, CONSTANT, WORK = "input", "output", "constant", "work"
 PDM = "pdm"
@@ -81,7 +80,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Written):
     """`merged`: how many steps ahead of its use a move may start (pipeline/ops/overlap.py), 0 where nodes do not overlap."""
 
     scheduler: str
@@ -93,14 +92,6 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "slots", MappingProxyType(dict(self.slots)))
         object.__setattr__(self, "segments", MappingProxyType(dict(self.segments)))
-
-    def to_json(self) -> bytes:
-        return (json.dumps(self._data(), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-    @cached_property
-    def digest(self) -> str:
-        """Of what `to_json` holds."""
-        return hashlib.sha256(json.dumps(self._data(), sort_keys=True).encode()).hexdigest()
 
     def _data(self) -> dict[str, Any]:
         return {

@@ -52,8 +52,7 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     constants = {windows.BORDER: windows.border_row(window, x.dtype)}
     bases: dict[int, int] = {}  # words from one MAB to the next -> where in GRF1
     for segment in segments:
-        patch = patch_of(segment, tiles[0])
-        for step, mabs in conv_joined.steps_of(patch) if joined else [(patch.base_step, segment.mabs)]:
+        for step, mabs in patch_of(segment, tiles[0]).bases:
             if step not in bases:
                 bases[step] = 2 * len(bases)
                 symbol = f"const{len(constants)}"
@@ -64,7 +63,7 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
     lb = windows.load_once(once, bias, LB_ONCE) if bias is not None else LB_ONCE
     if epilogue is not None:
         epilogue.prepare(once, segments, lb)
-    row_groups = max(_groups(patch_of(s, tiles[0])) for s in segments)
+    row_groups = max(patch_of(s, tiles[0]).groups for s in segments)
     own_bias = bias is not None and not joined  # products begin with it
     weights = Weights(
         asm,
@@ -111,11 +110,6 @@ def emit_conv(call: Call) -> tuple[Asm, dict[str, np.ndarray]]:
 def quartered(y: Plane) -> bool:
     """Whether the two L2Bs of each group take other weights, and all groups the same, which lie in DRAM once (`in_quarters`)."""
     return y.split.channels == L2B_PER_GROUP and y.strides[1] == 1
-
-
-def _groups(patch: Patch) -> int:
-    """Groups of four rows of the product."""
-    return patch.groups if isinstance(patch, conv_joined.Share) else patch.columns.groups
 
 
 def _rows(patch: Patch, mode: Mode, dtype: str, blocks: int, groups: int) -> gemm_pipeline.Rows:

@@ -100,6 +100,12 @@ class Share(Patch):
     def base_step(self) -> int:
         return 2 * self.unit * self.window.stride[1]
 
+    @property
+    def bases(self) -> list[tuple[int, int]]:
+        """Of products, and of sums that come back."""
+        count = MABS if self.sixteens > 1 else self.columns.count
+        return [(self.base_step, count), (SPREAD_STEP, self.columns.mabs)]
+
 
 def blocks_of(window: Window) -> int:
     """Blocks of the input for each L1B."""
@@ -193,15 +199,8 @@ def rows_of(patch: Patch, mode: Mode) -> gemm_pipeline.Rows:
     )
 
 
-def steps_of(patch: Patch) -> list[tuple[int, int]]:
-    """(words from one MAB's base address to the next one's, how many MABs) for products, and for sums that come back."""
-    assert isinstance(patch, Share)
-    count = MABS if patch.sixteens > 1 else patch.columns.count
-    return [(patch.base_step, count), (SPREAD_STEP, patch.columns.mabs)]
-
-
 def join(asm: Asm, patch: Patch, tile: Rows, y: str, bases: Mapping[int, int], bias: int | None, raw: str) -> None:
-    """The sums over the L1Bs in LM1, as `raw`. `bases`: where in GRF1 the base addresses of `steps_of` are, `bias`: L1BM address
+    """The sums over the L1Bs in LM1, as `raw`. `bases`: where in GRF1 the base addresses of the patch are, `bias`: L1BM address
     of the bias, `y`: dtype of the result."""
     assert isinstance(patch, Share)
     lc = lc_sums(patch.window, tile, patch.columns.count, y)

@@ -12,7 +12,7 @@ from mlsdk.device import spec
 from mlsdk.pipeline.ir.layout import EXTENT, L2B
 from mlsdk.pipeline.ir.planes import Plane, Split, plane_scheme
 from mlsdk.pipeline.ir.scheme import BLOCK, QUAD_LW
-from mlsdk.pipeline.ops.emitters.window import L1BS, MABS, Window, row_lw
+from mlsdk.pipeline.ops.emitters.window import L1BS, MABS, Stretch, Window, row_lw
 
 LC_SIZE = 31744  # LW of L2BM for rows of x and g
 LM_LW = spec.LM_WORDS // 2
@@ -188,7 +188,7 @@ def passes(sizes: Sizes, sharing: Sharing) -> list[Pass]:
 
 
 @dataclass(frozen=True)
-class Field:
+class Field(Stretch):
     """How the rows of a chunk lie in LM0 for a segment of columns, `unit` LW a place: x as [image][row][block][column], with
     zeros where a window meets its borders; g behind it."""
 
@@ -206,7 +206,7 @@ class Field:
         return self.sizes.window.slot_rows(self.sharing.rows)
 
     @property
-    def _first_column(self) -> int:
+    def first_column(self) -> int:
         return self.first * self.sizes.stride[1] - self.sizes.before[1]
 
     @property
@@ -214,24 +214,8 @@ class Field:
         return self.sizes.window.columns_in(self.count)
 
     @property
-    def left(self) -> int:
-        """Places before the loaded columns, an even number."""
-        return -(-max(0, -self._first_column) // 2) * 2
-
-    @property
-    def loaded(self) -> tuple[int, int]:
-        first = min(max(0, self._first_column), self.sizes.x.shape[3]) // 4 * 4
-        return first, max(first, min(self.sizes.x.shape[3], self._first_column + self.width))
-
-    @property
-    def origin(self) -> int:
-        return self.left - self.loaded[0] + self._first_column
-
-    @property
-    def pitch(self) -> int:
-        first, last = self.loaded
-        need = max(self.origin + self.width, self.left + -(-(last - first) // 8) * 8)
-        return -(-need // 2) * 2
+    def extent(self) -> int:
+        return self.sizes.x.shape[3]
 
     @property
     def g_pitch(self) -> int:

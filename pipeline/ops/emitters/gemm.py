@@ -102,9 +102,7 @@ class Product:
     room: Room = SPARE
     cut: int = 0  # steps of a piece of B at most; 0: as many as go
     quarters: Scheme | None = None  # in which each L2B has a part of the sum, if that lies in quarters
-    merged: int = (
-        1  # local batches that are in LM at once: their weights follow each other as one matrix of many columns
-    )
+    merged: int = 1  # local batches that are in LM at once: their weights follow each other, as those of one matrix
     one_a: bool = False  # all local batches have one A
 
     @property

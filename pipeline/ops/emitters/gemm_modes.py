@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from mlsdk.errors import EmitError
-from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE, Layout, Sub, W
+from mlsdk.pipeline.ir.layout import ADDR, L1B, L2B, MAB, PE, Layout, Sub, W, merged
 from mlsdk.pipeline.ir.scheme import BLOCK, LOCAL, Digit
 
 
@@ -151,7 +151,7 @@ def in_quarters(layout: Layout) -> Layout:
         low, count = s.stride.bit_length() - 1, s.n.bit_length() - 1
         return [_in_quarter(_bit_of_l2bm(s.level, bit, spread)) for bit in reversed(range(low, low + count))]
 
-    axes = tuple(_merged([place for s in axis for place in places(s)]) for axis in layout.axes)
+    axes = tuple(tuple(merged([place for s in axis for place in places(s)])) for axis in layout.axes)
     return Layout(axes, (Sub(0, L1B), Sub(0, MAB)))
 
 
@@ -167,15 +167,3 @@ def _in_quarter(bit: int) -> Sub:
     if bit in (4, 5):
         return Sub(2, L2B, 2 << (bit - 4))
     return Sub(2, ADDR, 1 << (bit - 2 if bit < 4 else bit - 3))
-
-
-def _merged(subs: Sequence[Sub]) -> tuple[Sub, ...]:
-    """Neighbouring digits as one where they count on."""
-    found: list[Sub] = []
-    for s in subs:
-        last = found[-1] if found else None
-        if last is not None and last.level == s.level and last.stride == s.n * s.stride:
-            found[-1] = Sub(last.n * s.n, s.level, s.stride)
-        else:
-            found.append(s)
-    return tuple(found)

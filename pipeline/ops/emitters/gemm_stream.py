@@ -194,11 +194,10 @@ class Weights:
         first = self.pieces[0].steps
         period = 2 if self.steps <= first else -(-self.steps // first)
         period += period % 2 * period  # a repetition starts in the half that the one before started in
+        early = -(-len(self.first) // period) * period if self.asm.depth == 0 else 0  # these are in no loop
         index = drained = 0
         while index < len(self.pieces):
-            length, repeat = self._loop(index, rows, period, drain)
-            if index < -(-len(self.first) // period) * period and self.asm.depth == 0:
-                repeat = 0
+            length, repeat = self._loop(index, rows, period, drain) if index >= early else (period, 0)
             if drain is not None and repeat > 1:
                 if drained < self._group(index):
                     drain.take(drained, self._group(index) - drained)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mlsdk.device.isa import model as m
-from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, MAB
+from mlsdk.pipeline.ir.layout import EXTENT, L1B, L2B, MAB, merged
 from mlsdk.pipeline.ir.scheme import LOCAL, Digit, Scheme
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
 from mlsdk.pipeline.ops.emitters.transfer import Tensor, pipeline
@@ -54,20 +54,8 @@ def quartered(scheme: Scheme) -> Scheme | None:
                 if place == ():
                     return None
                 found.append(Digit(2, *place) if place else Digit(2, LOCAL, top))
-        axes.append(tuple(_joined(found)))
+        axes.append(tuple(merged(found, LOCAL)))
     return replace(scheme, axes=tuple(axes))
-
-
-def _joined(digits: list[Digit]) -> list[Digit]:
-    """Neighbouring spatial digits as one where they count on."""
-    found: list[Digit] = []
-    for d in digits:
-        last = found[-1] if found else None
-        if last is not None and last.level == d.level != LOCAL and last.stride == d.n * d.stride:
-            found[-1] = Digit(last.n * d.n, d.level, d.stride)
-        else:
-            found.append(d)
-    return found
 
 
 def upload_sums(

@@ -118,8 +118,51 @@ class Columns:
         return -(-self.count // (4 * self.groups))
 
 
+class Stretch:
+    """Neighbouring input columns of a row in LM0, with places for the border: from `first_column` on, which is negative in the
+    border, `width` of the `extent` that there are."""
+
+    @property
+    def first_column(self) -> int:
+        """Input column that the first window starts at."""
+        raise NotImplementedError
+
+    @property
+    def width(self) -> int:
+        """Input columns that the windows meet."""
+        raise NotImplementedError
+
+    @property
+    def extent(self) -> int:
+        """Columns of the input."""
+        raise NotImplementedError
+
+    @property
+    def left(self) -> int:
+        """Places before the loaded columns: the border, an even number so that pairs of long words stay aligned."""
+        return -(-max(0, -self.first_column) // 2) * 2
+
+    @property
+    def loaded(self) -> tuple[int, int]:
+        """Input columns [first, last) that are loaded; the first one starts a group of four."""
+        first = min(max(0, self.first_column), self.extent) // 4 * 4
+        return first, max(first, min(self.extent, self.first_column + self.width))
+
+    @property
+    def origin(self) -> int:
+        """Place of input column `first_column` in a row."""
+        return self.left - self.loaded[0] + self.first_column
+
+    @property
+    def pitch(self) -> int:
+        """Places of a row of one block."""
+        first, last = self.loaded
+        need = max(self.origin + self.width, self.left + -(-(last - first) // 8) * 8)
+        return -(-need // 2) * 2
+
+
 @dataclass(frozen=True)
-class Patch:
+class Patch(Stretch):
     """The input of a segment in LM0: channel parts x rows x blocks x columns, `unit` LW a place."""
 
     window: Window
@@ -137,27 +180,18 @@ class Patch:
         return self.window.columns_in(self.columns.count)
 
     @property
-    def left(self) -> int:
-        """Places before the loaded columns: the border, an even number so that pairs of long words stay aligned."""
-        return -(-max(0, -self.first_column) // 2) * 2
+    def extent(self) -> int:
+        return self.window.x.shape[3]
 
     @property
-    def loaded(self) -> tuple[int, int]:
-        """Input columns [first, last) that are loaded; the first one starts a group of four."""
-        first = min(max(0, self.first_column), self.window.x.shape[3]) // 4 * 4
-        return first, max(first, min(self.window.x.shape[3], self.first_column + self.width))
+    def groups(self) -> int:
+        """Groups of four rows of a product."""
+        return self.columns.groups
 
     @property
-    def origin(self) -> int:
-        """Place of input column `first_column` in a row."""
-        return self.left - self.loaded[0] + self.first_column
-
-    @property
-    def pitch(self) -> int:
-        """Places of a row of one block."""
-        first, last = self.loaded
-        need = max(self.origin + self.width, self.left + -(-(last - first) // 8) * 8)
-        return -(-need // 2) * 2
+    def bases(self) -> list[tuple[int, int]]:
+        """(words from one MAB's base address to the next one's, how many MABs) of what is read by such."""
+        return [(self.base_step, self.columns.mabs)]
 
     @property
     def parts(self) -> int:
