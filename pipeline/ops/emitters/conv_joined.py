@@ -20,6 +20,7 @@ from mlsdk.pipeline.ir.scheme import QUAD_LW
 from mlsdk.pipeline.ops.emitters import gemm_pipeline
 from mlsdk.pipeline.ops.emitters import window as windows
 from mlsdk.pipeline.ops.emitters.asm import Asm, vec
+from mlsdk.pipeline.ops.emitters.epilogue import LM_LW
 from mlsdk.pipeline.ops.emitters.gemm_modes import Mode
 from mlsdk.pipeline.ops.emitters.gemm_stream import BIAS_WORDS
 from mlsdk.pipeline.ops.emitters.transfer import Tensor, pipeline
@@ -41,7 +42,6 @@ from mlsdk.pipeline.ops.emitters.window import (
 MODES = ("h", "hs", "f")  # of products that can be shared out so; sums are singles
 LW = QUAD_LW["single"]
 LINE = 64  # LW of a line of sums: sixteen columns
-SUMS_LW = 1984  # of LM1 for sums, and of LM0 when they come back
 MOST_COLUMNS = 4 * MABS  # of a segment: one group of four for a MAB
 SPREAD_STEP = 2 * 4  # words of sums from one MAB's columns to the next one's
 
@@ -140,7 +140,7 @@ def choose(name: str, window: Window, mode: Mode, x: str, y: str) -> tuple[int, 
                 window.slot_rows(rows) * slot + rows * (out + sums_lw(window, columns)) <= LC_FREE - LC_ROWS
                 and max(share.size for share in shares) <= PATCH_LIMIT
                 and shares[0].groups * mode.acc_words <= gemm_pipeline.BIAS
-                and shares[0].groups * window.y.blocks * 4 * LW <= SUMS_LW
+                and shares[0].groups * window.y.blocks * 4 * LW <= LM_LW
                 and -(-(-(-widest // 4) * 16 * lw_x) // LINE) * LINE <= LB_ROWS_SIZE // 2
             ):
                 return rows, columns
@@ -238,7 +238,7 @@ def _spread(asm: Asm, patch: Share, lc: int, base: int, bias: int | None, dtype:
     GRF1 with the MABs' base addresses, `bias`: word of GRF0 with the bias of all blocks."""
     blocks, wide = patch.window.y.blocks, patch.sixteens * LINE
     size = sums_lw(patch.window, patch.columns.count)
-    per_round = max(1, min(LB_ROWS_SIZE // (LW * wide), SUMS_LW * 4 // (LW * wide)))
+    per_round = max(1, min(LB_ROWS_SIZE // (LW * wide), LM_LW * 4 // (LW * wide)))
     r, width = ("r", 1) if dtype == "half" else ("", 2)
     for b0 in range(0, blocks, per_round):
         these = range(b0, min(b0 + per_round, blocks))

@@ -28,13 +28,8 @@ ADDRESS = 512  # LW of an L2B for one LM address
 
 
 @dataclass(frozen=True)
-class Seen(Image):
-    """`group_size`, `l2b_size` and the L2Bs are those of the layout; addresses, L1Bs and MABs are not."""
-
-    mab_spread = True
-    l1b_spread = True
-    lw_per_address = ADDRESS
-    granule = 1
+class Other(Image):
+    """A layout seen otherwise: `group_size`, `l2b_size` and the L2Bs are its own; addresses, L1Bs and MABs are not."""
 
     @cached_property
     def own(self) -> Image:
@@ -43,6 +38,16 @@ class Seen(Image):
     @cached_property
     def l2b_size(self) -> int:
         return self.own.l2b_size
+
+
+@dataclass(frozen=True)
+class Seen(Other):
+    """By all PEs, 512 LW for an address."""
+
+    mab_spread = True
+    l1b_spread = True
+    lw_per_address = ADDRESS
+    granule = 1
 
     @cached_property
     def addresses(self) -> int:
@@ -73,8 +78,8 @@ class Seen(Image):
 
 
 @dataclass(frozen=True)
-class Quartered(Image):
-    """A layout in which all L1Bs and MABs have copies, of halves or singles, seen so."""
+class Quartered(Other):
+    """By L1Bs in turn and their quarters: a layout of halves or singles of which all L1Bs and MABs have copies."""
 
     quartered = True
     mab_spread = False
@@ -83,20 +88,12 @@ class Quartered(Image):
     lw_per_address = 128
 
     @property
-    def own(self) -> Image:
-        return Image(self.layout, self.dtype, self.shape)
-
-    @property
     def unit_lw(self) -> int:
         return 4 // PER_LW[self.dtype]
 
     @property
     def granule(self) -> int:
         return 4 * self.unit_lw
-
-    @property
-    def l2b_size(self) -> int:
-        return self.own.l2b_size
 
     @property
     def addresses(self) -> int:
